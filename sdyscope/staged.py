@@ -87,6 +87,10 @@ class Staged(Once):
         path = getattr(self.source, "path", None)
         return None if path is None else str(path)
 
+    def compiled_by(self, compiled: Compiled) -> Versions:
+        """The JAX that compiled it: a recorded run's, else the one that has the program here."""
+        return compiled.recorded_by or Versions(self.jax_version)
+
     @property
     def jax_version(self) -> str:
         """The version of JAX that lowered or read it; empty for a compiled program's text."""

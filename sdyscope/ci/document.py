@@ -201,6 +201,7 @@ class CiTarget:
         findings: what was found, errors first, the ignored ones included.
         account: what is not known of the program, at the stages that were looked at.
         remedy: the best proven edit; null where there is none, or none was looked for.
+        compiled_by: the JAX that compiled it, such as `JAX 0.10.2`; empty where it was not.
     """
 
     name: str
@@ -221,6 +222,7 @@ class CiTarget:
     findings: tuple[CiFinding, ...]
     account: Account
     remedy: CiRemedy | None = None
+    compiled_by: str = ""
 
     @property
     def errors(self) -> Iterator[tuple[str, CiError]]:

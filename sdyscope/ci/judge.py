@@ -22,6 +22,7 @@ from sdyscope.ci.places import Found, RepositoryPlaces
 from sdyscope.ci.rules import NAMES
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.facts.account import Account
+from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
 from sdyscope.lint import LogicalAxes, NotRun, linted
@@ -30,6 +31,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.words.account import unknown_clause
 from sdyscope.words.counts import counted, sentence
 from sdyscope.words.findings import Finding, finding_of
+from sdyscope.words.hardware import hardware_text
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.places import shown_name
 
@@ -97,6 +99,7 @@ def judge(
         config, target, [*_joined(done, inspection), *_not_known(target, account, done)]
     )
     is_whole = not any(result.error for result in done.values())
+    compiled = _compiled(inspection, target) if is_whole else None
     if is_whole:
         findings += unused_ignores(target.ignores, used)
     looked_at = replace(
@@ -104,7 +107,8 @@ def judge(
         program=inspection.name,
         mesh="; ".join(dict.fromkeys(mesh_words_of(inspection.meshes))),
         partitioners=tuple(inspection.lowered),
-        hardware=_hardware(inspection, target) if is_whole else "",
+        hardware="" if compiled is None else hardware_text(compiled.hardware, compiled.device_kind),
+        compiled_by="" if compiled is None else str(inspection.compiled_by(compiled)),
         account=account,
     )
     general = tuple(number for number, ignore in enumerate(config.ignores) if ignore in used)
@@ -197,14 +201,13 @@ def _meshes(inspection: Inspection) -> list[Mesh]:
     return [mesh for mesh in dict.fromkeys(inspection.meshes.values()) if mesh.axes]
 
 
-def _hardware(inspection: Inspection, target: Target) -> str:
-    """What was compiled for; empty where nothing was, or it was refused, as lint says."""
+def _compiled(inspection: Inspection, target: Target) -> Compiled | None:
+    """What was compiled; None where nothing was, or it was refused, as lint says."""
     is_compiled = target.budgets is not None or (target.lint and target.compiles)
     try:
-        hardware = inspection.compiled(None, target.on).hardware if is_compiled else None
+        return inspection.compiled(None, target.on) if is_compiled else None
     except CompilerError:
-        return ""
-    return "" if hardware is None else str(hardware)
+        return None
 
 
 def _found(check: Check, findings: Iterable[Finding], target: Target) -> tuple[Found, ...]:

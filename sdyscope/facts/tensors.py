@@ -71,6 +71,12 @@ class Tensor(Displayed):
         return int(self.dtype == "ui32" and words in _KEY_WORDS)
 
     @property
+    def divisible(self) -> tuple[int, ...]:
+        """Its shape as far as axes can divide it: each dimension of a key's words is 1."""
+        shape = self.shape or ()
+        return (*shape[: len(shape) - self.key_dims], *(1,) * self.key_dims)
+
+    @property
     def mapped(self) -> str:
         """The function that a ``shard_map`` maps; empty for all else, and where it is not known."""
         return "" if self.requested is None else self.requested.mapped

@@ -24,6 +24,10 @@ FORMS = "cpu:8, tpu:v5e:4x4, tpu:v6e:16x16x2slices, cuda:h100:1x128x8, or device
 #: Devices that XLA's CPU client can have (seen with JAX 0.7.2 to 0.12).
 LARGEST_CPU = 2048
 
+#: As many virtual CPU devices as a program needs, which every JAX compiles for: what is audited and
+#: tried is compiled for them, whatever a recorded run's devices were.
+VIRTUAL_CPUS = "cpu"
+
 _DEVICES = re.compile(r"(?P<count>[0-9]+)(?:x(?P<slices>[0-9]+)slices?)?")
 _CPU = re.compile(r"cpu(?::(?P<count>[0-9]+))?")
 _TPU = re.compile(

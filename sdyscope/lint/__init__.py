@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from sdyscope.analysis.fix.focus import Focus
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError, did_you_mean
+from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.edits import EditKind
 from sdyscope.facts.findings import SEVERITIES
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.hardware.names import Hardware
 from sdyscope.lint import (
     arguments,
@@ -112,12 +113,17 @@ class Linted:
         rules: the rules that were chosen.
         not_run: those that could not be run.
         partitioners: under which the program was looked at.
+        compiled: the compiled program that rules looked at, the first partitioner's; None where
+            none did.
+        compiled_by: the JAX that compiled it; None likewise.
     """
 
     findings: tuple[Finding, ...]
     rules: tuple[Rule, ...]
     not_run: tuple[NotRun, ...]
     partitioners: tuple[Partitioner, ...]
+    compiled: Compiled | None = None
+    compiled_by: Versions | None = None
 
     @property
     def passed(self) -> bool:
@@ -227,6 +233,7 @@ def linted(
     checked = check(program)
     findings: dict[Partitioner, dict[str, list[Finding]]] = {}
     not_run: list[NotRun] = []
+    compiles: list[Compiled] = []
     for partitioner in program.lowered:
         in_the_way = _in_the_way(program, partitioner) if compiled and on is None else ""
         subject = Subject(
@@ -255,6 +262,8 @@ def linted(
                 raise
             except SdyscopeError as error:
                 not_run.append(NotRun(rule.name, partitioner, error.message, True))
+        if subject.compiled_already is not None:
+            compiles.append(subject.compiled_already)
     if "partitioners-differ" in {rule.name for rule in rules} and len(findings) < 2:
         only = next(iter(findings))
         reason = "It compares two partitioners: pass --partitioner both."
@@ -263,7 +272,9 @@ def linted(
         replace(finding, source=program.defined_at) if finding.source is None else finding
         for finding in _merged(findings, rules)
     )
-    return Linted(located, rules, tuple(not_run), tuple(findings))
+    first = next(iter(compiles), None)
+    by = None if first is None else program.compiled_by(first)
+    return Linted(located, rules, tuple(not_run), tuple(findings), first, by)
 
 
 def _in_the_way(program: Staged, partitioner: Partitioner) -> str:

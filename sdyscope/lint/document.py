@@ -9,6 +9,7 @@ from typing import Literal
 from sdyscope.facts.account import Account, Unknown
 from sdyscope.facts.findings import Severity
 from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
 from sdyscope.lint import Linted, NotRun, Rule
 from sdyscope.lint.rule import Needs
 from sdyscope.words.findings import Finding
@@ -46,6 +47,11 @@ class LintedProgram:
         findings: what was found, errors first.
         not_run: the rules that were not run.
         account: what is not known of the program, at the stages that were looked at.
+        hardware: what the compiled program that rules looked at was compiled for; null where none
+            did, or a recorded run compiled it.
+        device_kind: what the compiler calls such a device; null where no rule looked at a compiled
+            program.
+        compiled_by: the JAX that compiled it, such as `JAX 0.10.2`; null likewise.
     """
 
     name: str
@@ -54,6 +60,9 @@ class LintedProgram:
     findings: tuple[Finding, ...]
     not_run: tuple[NotRun, ...]
     account: Account
+    hardware: Hardware | None = None
+    device_kind: str | None = None
+    compiled_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +81,11 @@ class Lint:
             which files could not be read.
         programs: of a directory, what was found in each of its programs and what was not run there;
             nothing of one program alone.
+        hardware: what the compiled program that rules looked at was compiled for; null where none
+            did, or a recorded run compiled it.
+        device_kind: what the compiler calls such a device; null where no rule looked at a compiled
+            program.
+        compiled_by: the JAX that compiled it, such as `JAX 0.10.2`; null likewise.
     """
 
     schema: Literal["sdyscope.lint/3"] = "sdyscope.lint/3"
@@ -83,6 +97,9 @@ class Lint:
     not_run: tuple[NotRun, ...]
     account: Account
     programs: tuple[LintedProgram, ...] = ()
+    hardware: Hardware | None = None
+    device_kind: str | None = None
+    compiled_by: str | None = None
 
     @property
     def is_known(self) -> bool:
@@ -103,6 +120,9 @@ def lint_document(name: str, linted: Linted, account: Account) -> Lint:
         findings=linted.findings,
         not_run=linted.not_run,
         account=account,
+        hardware=None if linted.compiled is None else linted.compiled.hardware,
+        device_kind=None if linted.compiled is None else linted.compiled.device_kind or None,
+        compiled_by=None if linted.compiled_by is None else str(linted.compiled_by),
     )
 
 
@@ -144,6 +164,9 @@ def directory_document(name: str, programs: Sequence[Lint], unread: Mapping[str,
                 program.findings,
                 program.not_run,
                 program.account,
+                program.hardware,
+                program.device_kind,
+                program.compiled_by,
             )
             for program in programs
         ),

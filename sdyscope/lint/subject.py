@@ -207,6 +207,12 @@ class Subject:
         return kept_for(leaves, in_passes, set(self.next_values.values()))
 
     @property
+    def compiled_already(self) -> Compiled | None:
+        """The compiled program, if a rule asked for it and there is one."""
+        compiled = self.__dict__.get("_compiled_once")
+        return compiled if isinstance(compiled, Compiled) else None
+
+    @property
     def _compiled(self) -> Compiled | None:
         """What is known without it is known where the program can't be compiled, too."""
         try:

@@ -24,7 +24,6 @@ from sdyscope.facts.measured import CollectiveTime
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.schedule import Lane, Schedule
-from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
@@ -323,9 +322,8 @@ def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
         inspection: the program.
     """
     try:
-        hardware = parse_hardware(report.hardware) if report.hardware else None
         calibration = None if report.profile is None else report.profile.calibration
-        document = with_steps(cost_document(inspection, hardware, calibration=calibration))
+        document = with_steps(cost_document(inspection, report.hardware, calibration=calibration))
     except SdyscopeError as error:
         return {"unavailable": shortened(str(error))}
     explained = (

@@ -35,7 +35,7 @@ from sdyscope.facts.differences import (
     TensorSide,
 )
 from sdyscope.facts.memory import MemoryPart
-from sdyscope.hardware.names import Hardware, parse_hardware
+from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool, table
 from sdyscope.page.document import Report
@@ -94,10 +94,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     both_partitioners(inspection)
     on: Hardware | str = "It was not compiled."
     if report.hardware is not None and report.comms is not None:
-        try:
-            on = parse_hardware(report.hardware)
-        except SdyscopeError as error:
-            on = shortened(str(error))
+        on = report.hardware
     return differences(pool, inspection, None, on)
 
 
@@ -455,7 +452,6 @@ def _side(side: CompiledSide) -> dict[str, Any]:
     return {
         "label": side.label,
         "partitioner": side.partitioner,
-        "hardware": None if side.hardware is None else str(side.hardware),
         "total": side.total,
         "rematerializations": side.rematerializations,
         "failure": side.failure,

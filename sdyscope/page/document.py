@@ -84,7 +84,7 @@ class Report:
     sdyscope_version: str
     meshes: tuple[MeshDocument, ...]
     partitioners: tuple[Partitioner, ...]
-    hardware: str | None
+    hardware: Hardware | None
     device_kind: str | None
     stages: tuple[Stage, ...]
     headlines: tuple[Headline, ...]
@@ -205,7 +205,7 @@ def document(
         sdyscope_version=own_version(),
         meshes=mesh_documents(inspection.meshes),
         partitioners=shown.partitioners,
-        hardware=None if first is None or first.hardware is None else str(first.hardware),
+        hardware=None if first is None else first.hardware,
         device_kind=None if first is None else first.device_kind,
         stages=stages(
             *(shown, checked, decided, held, sent, ran),

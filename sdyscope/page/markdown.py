@@ -14,6 +14,7 @@ from sdyscope.page.edits import edits
 from sdyscope.terminal.alike import by_partitioner
 from sdyscope.words.account import account_lines, account_title, unavailable_text
 from sdyscope.words.counts import counted, size
+from sdyscope.words.hardware import compiled_text
 from sdyscope.words.memory import PARTS
 from sdyscope.words.mesh import mesh_words, over_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
@@ -106,6 +107,7 @@ def _render(report: Report, rows: int) -> str:
             report=report,
             rows=rows,
             marks=MARKS,
+            compiled_for=compiled_text(report.hardware, report.device_kind),
             meshes=[mesh_words(mesh) for mesh in report.meshes],
             differing=differing,
             edits=None if report.fix is None else edits(report.fix),

@@ -17,7 +17,7 @@ from sdyscope.page.document import Report
 from sdyscope.page.headlines import needs_of
 from sdyscope.terminal.steps import distinct_memory
 from sdyscope.words.counts import sentence
-from sdyscope.words.hardware import hardware_text
+from sdyscope.words.hardware import compiled_text
 from sdyscope.words.memory import (
     agreement_text,
     group_text,
@@ -183,7 +183,7 @@ def _legend(memory: Memory) -> tuple[str, ...]:
 def _notes(memory: Memory) -> Iterator[tuple[str, Tone]]:
     """What stands below, each with its tone."""
     name = partitioner_name(memory.partitioner)
-    yield f"{name}: compiled for {hardware_text(memory.hardware, memory.device_kind)}.", "plain"
+    yield f"{name}: {compiled_text(memory.hardware, memory.device_kind)}.", "plain"
     if memory.equal is False:
         yield f"{name}: {sentence(agreement_text(memory.equal))}", "bad"
     for text, tone in sureness_texts(memory.sureness):

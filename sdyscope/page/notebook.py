@@ -27,6 +27,7 @@ from sdyscope.values.tiling import HloSharding
 from sdyscope.words.counts import size
 from sdyscope.words.differences import lowered_verdict
 from sdyscope.words.findings import check_summary
+from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.over_time import holding_name, peak_sentence
 from sdyscope.words.partitioners import partitioner_name
@@ -124,7 +125,7 @@ def _fix(fix: Fix) -> str:
     best = next(iter(looked_for.remedies), None)
     return _rendered(
         title=fix.name,
-        about=f"compiled for {fix.hardware} by JAX {fix.jax_version}",
+        about=compiled_text(fix.hardware, by=f"JAX {fix.jax_version}"),
         lines=[looked_for.words, *([] if best is None else [best.proof])],
         rows=rows[:_ROWS],
         more=len(rows) - _ROWS,
@@ -142,7 +143,7 @@ def _memory(over_time: MemoryOverTime) -> str:
     ]  # fmt: skip
     return _rendered(
         title="Memory over a step",
-        about=f"compiled for {over_time.hardware}" if over_time.hardware else "",
+        about=compiled_text(over_time.hardware, over_time.device_kind),
         lines=[peak_sentence(over_time)],
         bands=list(_bands(over_time)),
         heads=("bytes", "held at the peak", "block", "for", "line"),

@@ -23,6 +23,7 @@ from sdyscope.values.mesh import Mesh, only_mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.words.counts import size
+from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import mesh_axes
 from sdyscope.words.sharding import placement_text
 
@@ -102,6 +103,7 @@ def communication_svg(comms: CommsDocument) -> str:
         (tally.sent for program in comms.programs for tally in program.by_kind.values()), default=1
     )
     kinds = dict.fromkeys(kind for program in comms.programs for kind in program.by_kind)
+    compiled = compiled_text(comms.hardware, comms.device_kind)
     bars: list[dict[str, Any]] = []
     y = 44
     for kind in kinds:
@@ -128,7 +130,7 @@ def communication_svg(comms: CommsDocument) -> str:
         title=_plain(f"{comms.name}: what a device sends in a step"),
         subtitle=_plain(
             "by kind of collective, and in how many; counted from the program"
-            + (f" that is compiled for {comms.hardware}" if comms.hardware else "")
+            + (f" that is {compiled}" if compiled else "")
         ),
         bars=bars,
         height=y + 8 if bars else 60,

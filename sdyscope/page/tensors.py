@@ -23,6 +23,7 @@ from sdyscope.words.places import shown_name
 from sdyscope.words.propagation import FOLLOWED
 from sdyscope.words.rates import time_text
 from sdyscope.words.remarks import remark_texts
+from sdyscope.words.sharding import AT_MOST
 
 Verdict: TypeAlias = Literal[
     "agrees",
@@ -123,6 +124,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             "compiled": [p for p in _of(report) if any(p in row.held for row in listed)],
             "executed": [p for p in _of(report) if any(p in row.executed for row in listed)],
         },
+        "atMost": AT_MOST,
         **table(columns),
     }
 

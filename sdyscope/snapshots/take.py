@@ -22,6 +22,7 @@ from sdyscope.values.convert import to_placement, unspecified_dims
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.words.account import unplaced_clause
+from sdyscope.words.hardware import hardware_text
 from sdyscope.words.mesh import mesh_entry
 from sdyscope.words.sharding import REPLICATED, UNKNOWN, in_memory, sharding_text, shardy_text
 from sdyscope.words.types import value_type_text
@@ -102,7 +103,7 @@ def take(
         from sdyscope.snapshots.memory import stored
 
         first = next(iter(compiled.values()))
-        hardware = "" if first.hardware is None else str(first.hardware)
+        hardware = hardware_text(first.hardware)
         rows += communicated(compiled, taken.meshes, partitioners)
         rows += stored(staged, compiled, partitioners)
     rows += taken.not_understood()

@@ -58,6 +58,12 @@ _GAP = 2
 #: How far in a note begins.
 _INDENT = 4
 
+#: What stands in a cell that says nothing.
+_NOTHING = "-"
+
+#: A cell of more lines is taller than one reads beside others.
+_TALL = 4
+
 #: A column that folds is not made narrower than this while another one can give way.
 _NARROWEST = 8
 
@@ -145,6 +151,7 @@ class Table:
 
 
 _Table = TypeVar("_Table", bound=Table)
+_Value = TypeVar("_Value")
 
 
 def _cells(row: tuple[Cell | str, ...]) -> tuple[Cell, ...]:
@@ -181,14 +188,13 @@ def print_table(table: Table, output: Output | None = None) -> None:
     """Prints a table.
 
     It keeps to the width of the terminal or of COLUMNS, by folding cells, or where that would break
-    words, with the first cell of a row on lines of its own; in a pipe without COLUMNS a row is one
-    line. Colour is used on a terminal unless NO_COLOR is set; line drawing where the
-    output's encoding has it.
+    words or make a cell tall, with one cell of each row on lines of its own; in a pipe without
+    COLUMNS a row is one line. Colour is used on a terminal unless NO_COLOR is set; line drawing
+    where the output's encoding has it.
     """
     output = output or answers()
     texts = [[cell.text for cell in row] for row in table.cells]
-    widths, is_stacked = _layout(table.columns, texts, output.columns)
-    lines_of = _stacked_row if is_stacked else _row
+    widths, lone = _layout(table.columns, texts, output.columns)
     headers = [Cell(column.header, "heading") for column in table.columns]
     rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" if _has_lines(output.stream.encoding) else "-"
     lines: list[Sequence[Cell]] = []
@@ -196,9 +202,13 @@ def print_table(table: Table, output: Output | None = None) -> None:
         columns = output.columns
         titles = [table.title] if columns is None else hanging(table.title, columns, hang=HANG)
         lines += [[Cell(line, "heading")] for line in titles]
-    lines += lines_of(table.columns, headers, widths)
+    lines += _lines_of(table.columns, headers, widths, lone)
     ruled = sum(widths) + _GAP * (len(widths) - 1)
-    lines.append([Cell(rule * (max(ruled - widths[0], widths[0]) if is_stacked else ruled))])
+    if lone is not None:
+        # What is below begins a gap further in: the others, or the one.
+        own = widths[lone] + (_GAP if lone else 0)
+        ruled = max(ruled - own, own)
+    lines.append([Cell(rule * ruled)])
     for index, row in enumerate(table.rows):
         if isinstance(row, Heading):
             if index:
@@ -208,7 +218,7 @@ def print_table(table: Table, output: Output | None = None) -> None:
         elif isinstance(row, Note):
             lines += _note(row, output.columns)
         else:
-            lines += lines_of(table.columns, _cells(row), widths)
+            lines += _lines_of(table.columns, _cells(row), widths, lone)
     print_lines(lines, output)
 
 
@@ -250,14 +260,32 @@ def _row(
         yield filled
 
 
-def _stacked_row(
-    columns: Sequence[Column], cells: Sequence[Cell], widths: Sequence[int]
+def _lines_of(
+    columns: Sequence[Column], cells: Sequence[Cell], widths: Sequence[int], lone: int | None
 ) -> Iterator[list[Cell]]:
-    """The lines of one row: those of its first cell, and below them, further in, the others."""
-    yield from ([line] for line in _folded(cells[0], widths[0]))
-    if any(cell.text for cell in cells[1:]):
-        for line in _row(columns[1:], cells[1:], widths[1:]):
-            yield [Cell(" " * _GAP), *line]
+    """The lines of one row; of the cell that has lines of its own, and of the others beside it.
+
+    The first cell stands above the others, any other below them; what is below is further in.
+    """
+    if lone is None:
+        yield from _row(columns, cells, widths)
+        return
+    own = [[line] for line in _folded(cells[lone], widths[lone])]
+    others = _without(cells, lone)
+    beside = list(_row(_without(columns, lone), others, _without(widths, lone)))
+    if not any(cell.text for cell in others):
+        beside = []
+    if lone and cells[lone].text in ("", _NOTHING):
+        own = []
+    above, below = (beside, own) if lone else (own, beside)
+    yield from above
+    for line in below:
+        yield [Cell(" " * _GAP), *line]
+
+
+def _without(row: Sequence[_Value], index: int) -> Sequence[_Value]:
+    """All but one."""
+    return [*row[:index], *row[index + 1 :]]
 
 
 def _without_the_end(line: Sequence[Cell]) -> Sequence[Cell]:
@@ -332,25 +360,37 @@ def column_widths(
 
 def _layout(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], available: int | None
-) -> tuple[list[int], bool]:
-    """How many characters each column gets, and whether first cells have lines of their own.
+) -> tuple[list[int], int | None]:
+    """How many characters each column gets, and which one's cells have lines of their own, if any.
 
-    They have if they are folded, a word of the table is broken, and that takes fewer lines.
+    One has if it is folded, a word of the table is broken or a cell is tall, and that takes fewer
+    lines; of several the one with which it takes fewest.
     """
     beside = column_widths(columns, rows, available)
-    first = max((len(line) for row in rows for line in row[0].split("\n")), default=0)
-    if available is None or len(columns) < 3 or not columns[0].fold or first <= beside[0]:
-        return beside, False
-    if not _breaks_words(columns, rows, beside):
-        return beside, False
-    others = column_widths(columns[1:], [row[1:] for row in rows], available - _GAP)
-    stacked = [min(max(first, len(columns[0].header)), available), *others]
+    if available is None or len(columns) < 3:
+        return beside, None
     sample = rows[:: len(rows) // _SAMPLE + 1]
-    longer = sum(
-        _height(row[:1], stacked[:1]) + _height(row[1:], others) - _height(row, beside)
-        for row in sample
-    )
-    return (stacked, True) if longer < 0 else (beside, False)
+    heights = [_height(row, beside) for row in sample]
+    if max(heights, default=1) <= _TALL and not _breaks_words(columns, rows, beside):
+        return beside, None
+    best, fewest, lone = beside, sum(heights), None
+    for index, column in enumerate(columns):
+        longest = max((len(line) for row in rows for line in row[index].split("\n")), default=0)
+        if not column.fold or longest <= beside[index]:
+            continue
+        indent = _GAP if index else 0
+        own = min(max(longest, len(column.header)), available - indent)
+        others = column_widths(
+            _without(columns, index),
+            [_without(row, index) for row in rows],
+            available - (0 if index else _GAP),
+        )
+        lines = sum(
+            _height([row[index]], [own]) + _height(_without(row, index), others) for row in sample
+        )
+        if lines < fewest:
+            best, fewest, lone = [*others[:index], own, *others[index:]], lines, index
+    return best, lone
 
 
 def _breaks_words(

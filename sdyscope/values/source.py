@@ -199,7 +199,9 @@ def _own_index(stack: Sequence[SourceLocation], sites: Sites) -> int | None:
     own = _own(stack)
     index = next((i for i in own if not _is_in(stack[i], sites.wrappers)), own[0] if own else None)
     if index is None or _is_shared(stack[index], sites):
-        index = next(iter(_of_libraries(stack[:index])), index)
+        theirs = _of_libraries(stack[:index])
+        first = next(iter(theirs), index)
+        index = next((i for i in theirs if not _is_in(stack[i], sites.wrappers)), first)
     if index is None:
         return 0 if stack else None
     return index
@@ -212,7 +214,8 @@ def sites_of(stacks: Iterable[tuple[Sequence[SourceLocation], bool]]) -> Sites:
         stacks: distinct call stacks, innermost first, and whether what stands there only puts a
             sharding on a value.
     """
-    known = [(stack, own, only) for stack, only in stacks if (own := _own(stack))]
+    every = [(stack, _own(stack), only) for stack, only in stacks]
+    known = [(stack, own, only) for stack, own, only in every if own]
     counts = Counter(
         (stack[own[0]].file, stack[own[0]].line)
         for stack, own, _ in known
@@ -220,9 +223,16 @@ def sites_of(stacks: Iterable[tuple[Sequence[SourceLocation], bool]]) -> Sites:
     )
     # Of the rest of the program a line that has more than half of it tells nothing apart.
     shared = {line for line, count in counts.items() if 2 * count > len(known)}
+    # Where a library's lines say more, those of its own wrappers say as little.
+    theirs = [
+        (stack, libraries, only)
+        for stack, own, only in every
+        if (not own or (stack[own[0]].file, stack[own[0]].line) in shared)
+        and (libraries := _of_libraries(stack[: own[0]] if own else stack))
+    ]
     places = [{(stack[index].file, stack[index].line) for index in own} for stack, own, _ in known]
     return Sites(
-        _wrappers(known),
+        _wrappers(known) | _wrappers(theirs),
         frozenset(shared),
         _helpers(stack for stack, _, _ in known),
         frozenset(set.intersection(*places)) if places else frozenset(),

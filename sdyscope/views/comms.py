@@ -11,7 +11,7 @@ from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number
 from sdyscope.words.counts import counted, size
-from sdyscope.words.hardware import hardware_text
+from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.origins import OP_FOLLOWED, UNCERTAIN, annotation_text, causes_text
 from sdyscope.words.partitioners import SENT, partitioner_name, partitioner_names
@@ -38,8 +38,8 @@ def heading(document: CommsDocument) -> Iterator[Paragraph]:
     else:
         devices = document.programs[0].devices
         parts.append(f"{counted(devices, 'device')}, no mesh is named")
-    if hardware := hardware_text(document.hardware, document.device_kind):
-        parts.append(f"compiled for {hardware}")
+    if compiled := compiled_text(document.hardware, document.device_kind):
+        parts.append(compiled)
     if any(program.predicted for program in document.programs):
         parts.append("predicted from Shardy's reshards for TPUs and GPUs, not compiled")
     yield Paragraph("; ".join(parts))

@@ -16,7 +16,7 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, number
 from sdyscope.words.cost import limit_texts, pipeline_text
 from sdyscope.words.counts import counted, size
-from sdyscope.words.hardware import hardware_text
+from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.partitioners import partitioner_names
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
@@ -52,7 +52,8 @@ def heading(
     document: CostDocument, program: Cost, partitioners: Sequence[Partitioner]
 ) -> Iterator[Paragraph]:
     """The program and the hardware; what limits the step, and how long it takes at least."""
-    on = hardware_text(program.hardware, program.device_kind)
+    under = partitioner_names(partitioners)
+    compiled = compiled_text(program.hardware, program.device_kind, under=under)
     parts = [document.name]
     if program.mesh is not None:
         parts += mesh_words_of({"": program.mesh})
@@ -61,10 +62,8 @@ def heading(
     if program.predicted:
         chip = f", for {program.hardware}" if program.hardware is not None else ""
         parts.append(f"predicted by Shardy's propagation{chip}, not compiled")
-    elif not on:
-        parts.append("compiled for hardware that its text does not name")
     else:
-        parts.append(f"compiled for {on} under {partitioner_names(partitioners)}")
+        parts.append(compiled or "compiled for hardware that its text does not name")
     yield Paragraph("; ".join(parts))
     limited = limits(program, document.calibration)
     first, *rest = limit_texts(limited)

@@ -15,6 +15,7 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Tone
 from sdyscope.words.counts import counted
 from sdyscope.words.findings import Finding, folded
+from sdyscope.words.hardware import compiled_text
 from sdyscope.words.partitioners import partitioner_names
 
 #: How many rules that had nothing to look at are named.
@@ -94,10 +95,12 @@ def _of_one(lint: Lint | LintedProgram, rules: int) -> Iterator[Paragraph]:
 
 
 def _summary(lint: Lint | LintedProgram, rules: int, findings: Sequence[Finding]) -> str:
-    """`mlp: 35 rules under Shardy, 2 warnings`."""
+    """`mlp: 35 rules under Shardy, 2 warnings; compiled for cpu:8 by JAX 0.10.2`."""
     start = f"{lint.name}: {counted(rules, 'rule')} under "
     start += partitioner_names(lint.partitioners)
-    return f"{start}, {_counts(Counter(finding.severity for finding in findings))}"
+    counts = _counts(Counter(finding.severity for finding in findings))
+    compiled = compiled_text(lint.hardware, lint.device_kind, by=lint.compiled_by or "")
+    return "; ".join(filter(None, (f"{start}, {counts}", compiled)))
 
 
 def _counts(counts: Mapping[Severity, int]) -> str:

@@ -10,7 +10,7 @@ from sdyscope.analysis.memory.options import redundant, saved_together
 from sdyscope.analysis.memory.predicted import PredictedMemory
 from sdyscope.analysis.search.zero import basis, doubts
 from sdyscope.facts.memory import MemoryPart
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.zero import TrainingState
 from sdyscope.terminal.alike import by_partitioner
 from sdyscope.terminal.blocks import Block
@@ -31,7 +31,7 @@ from sdyscope.terminal.table import (
 from sdyscope.views.show import REPLICAS
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import finding_of
-from sdyscope.words.hardware import hardware_text
+from sdyscope.words.hardware import compiled_text
 from sdyscope.words.memory import (
     NOT_COMPILED,
     PARTS,
@@ -109,9 +109,12 @@ def heading(document: MemoryDocument, compiled: Memory, partitioners: Sequence[P
     if compiled.is_text:
         origin = f"compiled for {counted(compiled.devices, 'device')}"
     else:
-        by = compiled.compiled.recorded_by or f"JAX {document.jax_version}"
-        on = hardware_text(compiled.hardware, compiled.device_kind)
-        origin = f"compiled for {on} under {partitioner_names(partitioners)} by {by}"
+        origin = compiled_text(
+            compiled.hardware,
+            compiled.device_kind,
+            under=partitioner_names(partitioners),
+            by=str(compiled.compiled.recorded_by or Versions(document.jax_version)),
+        )
     return "; ".join([name, *mesh_words_of(document.meshes), origin])
 
 

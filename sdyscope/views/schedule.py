@@ -12,7 +12,7 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Note, Row, Table, fitted, number
 from sdyscope.words.cost import pipeline_text
 from sdyscope.words.counts import counted, percent
-from sdyscope.words.hardware import hardware_text
+from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.origins import NOT_FOUND, origin_text
 from sdyscope.words.partitioners import partitioner_names
@@ -40,9 +40,9 @@ def heading(
     parts = [document.name]
     if schedule.mesh is not None:
         parts += mesh_words_of({"": schedule.mesh})
-    if on := hardware_text(schedule.hardware, schedule.device_kind):
-        under = f" under {partitioner_names(partitioners)}" if partitioners else ""
-        parts.append(f"compiled for {on}{under}")
+    under = partitioner_names(partitioners) if partitioners else ""
+    if compiled := compiled_text(schedule.hardware, schedule.device_kind, under=under):
+        parts.append(compiled)
     yield Paragraph("; ".join(parts))
     yield Paragraph(step_text(schedule), "heading")
 

@@ -14,7 +14,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.views.propagate import provenance
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import Finding
-from sdyscope.words.hardware import hardware_text
+from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import mesh_axes, mesh_words_of
 from sdyscope.words.origins import causes_text
 from sdyscope.words.partitioners import SENT, partitioner_name
@@ -39,8 +39,8 @@ def heading(document: SourceDocument) -> Iterator[Paragraph]:
     """The program, its meshes and what it was compiled for; then how much this is worth."""
     file = f" ({document.file})" if document.file else ""
     parts = [f"{document.name}{file}", *mesh_words_of(document.meshes)]
-    if hardware := hardware_text(document.hardware, document.device_kind):
-        parts.append(f"compiled for {hardware}")
+    if compiled := compiled_text(document.hardware, document.device_kind):
+        parts.append(compiled)
     yield Paragraph("; ".join(parts))
     yield from provenance(document.propagations, document.failures)
     if not document.propagations:

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from sdyscope.ci.config import Ignore
-from sdyscope.ci.judge import Done, _hardware, _not_known, unused_ignores
+from sdyscope.ci.judge import Done, _compiled, _not_known, unused_ignores
 from sdyscope.ci.places import Found
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Account, Unknown, Why
@@ -49,4 +49,4 @@ def test_a_program_that_the_compiler_refuses_is_judged_all_the_same():
         raise CompilerError("The compiler refuses the program.")
 
     target = SimpleNamespace(budgets=None, lint=True, compiles=True, on=None)
-    assert _hardware(SimpleNamespace(compiled=refuse), target) == ""
+    assert _compiled(SimpleNamespace(compiled=refuse), target) is None

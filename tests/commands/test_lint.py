@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import jax
 import pytest
 
 from sdyscope.lint import RULES
@@ -26,6 +27,19 @@ def test_findings_and_exit_status(sdyscope):
     assert "constraint jit(step) at docs/indivisible.py:20 [not-divisible]" in done.out
     done = sdyscope("lint", INDIVISIBLE, "--no-compile", "--ignore", "not-*,constraint-*")
     assert done.status == 0
+
+
+def test_whose_compile_is_judged_is_said(sdyscope):
+    """Where a rule looks at a compiled program: for what hardware, by which JAX."""
+    words = ("lint", "mlp", "--select", "under-sharded,unused-mesh-axis")
+    by = f"JAX {jax.__version__}"
+    done = sdyscope(*words)
+    assert f"2 rules under Shardy, nothing found; compiled for cpu:8 by {by}" in done.out
+    document = sdyscope(*words, "--json").document("lint")
+    assert (document["hardware"], document["device_kind"]) == ("cpu:8", "cpu")
+    assert document["compiled_by"] == by
+    document = sdyscope(*words, "--no-compile", "--json").document("lint")
+    assert [document[name] for name in ("hardware", "device_kind", "compiled_by")] == [None] * 3
 
 
 def test_json(sdyscope):

@@ -464,10 +464,13 @@ def test_what_was_made_for_a_gpu_is_shown_as_it_was_made(sdyscope, recorded, run
     assert "match the compiler's count, to the byte" in memory
     assert "TFLOP/s f32, as measured" in sdyscope("cost", *ran, columns=200).out
     assert "; compiled for NVIDIA H200\n" in sdyscope("source", *ran, columns=200).out
+    assert "; compiled for NVIDIA H200 by JAX " in sdyscope("lint", *ran, columns=200).out
     sdyscope("report", *ran, "-o", "gpu.html")
     page = (root / "gpu.html").read_text()
     assert "for NVIDIA H200" in page
     assert "for None" not in page
+    markdown = sdyscope("report", *ran, "-o", "gpu.md")
+    assert "compiled for NVIDIA H200 " in (root / "gpu.md").read_text(), markdown.err
     # What is compared with another partitioner, tried or audited is compiled here.
     for words in (
         ["comms", program],

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import jax
 import pytest
@@ -15,6 +16,7 @@ from sdyscope.facts.edits import Numbers, SourceEdit
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page import svg as report_svg
+from sdyscope.page.markdown import markdown
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.syntax.shardy import parse_tensor_sharding
 from sdyscope.targets import resolve
@@ -121,6 +123,17 @@ def test_bars_of_what_is_sent(mlp):
     assert len(list(root.iter(f"{SVG}rect"))) == sum(
         len(program.by_kind) for program in mlp.report.comms.programs
     )
+
+
+@pytest.mark.compiles
+def test_of_a_recorded_run_the_device_is_named(mlp):
+    comms = replace(mlp.report.comms, hardware=None, device_kind="NVIDIA H200")
+    assert "compiled for NVIDIA H200" in report_svg.communication_svg(comms)
+    over_time = mlp.report.memory.over_time[0]
+    ran = replace(over_time.compiled, hardware=None, device_kind="NVIDIA H200")
+    assert "compiled for NVIDIA H200" in replace(over_time, compiled=ran)._repr_html_()
+    recorded = replace(mlp.report, hardware=None, device_kind="NVIDIA H200")
+    assert "compiled for NVIDIA H200" in markdown(recorded)
 
 
 # --- any sharding ---------------------------------------------------------------------------------

@@ -1,7 +1,18 @@
 """The tensors' table in the browser: sorted, searched, linked to, opened."""
 
-import pytest
+from dataclasses import replace
+from urllib.parse import quote
 
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.inspection import inspect
+from sdyscope.page import document as report
+from sdyscope.page import page as report_page
+from sdyscope.words.sharding import AT_MOST
 from tests.reports.waiting import until
 
 pytestmark = pytest.mark.compiles
@@ -91,6 +102,25 @@ def test_shardings_are_not_cut(open_page, differing, where, width):
     page.wait_for_selector(".grid-body .grid-row")
     assert page.locator(".grid-body .spec:visible").count() > 3
     assert page.evaluate(CUT) == []
+
+
+def test_a_block_that_is_an_upper_bound_is_said_to_be(open_page):
+    """What was requested leaves a dimension open: its block is, what propagation decides is not."""
+    mesh = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    data, some = (NamedSharding(mesh, P("data", *rest)) for rest in ((), (P.UNCONSTRAINED,)))
+    array = jax.ShapeDtypeStruct((16, 32), jnp.float32, sharding=data)
+    fun = jax.jit(lambda x: jax.lax.with_sharding_constraint(x + 1, some) * 2)
+    inspection = inspect(fun, array)
+    document = report.document(inspection, "f", compiled=False)
+    name = next(each.name for each in document.show.tensors if each.kind == "constraint")
+    where = f"#tensors?tensor={quote(name)}"
+    decided = open_page(report_page.page(document, inspection), where)
+    decided.wait_for_selector(".stage-lines")
+    assert decided.locator("[data-slot=bound]").is_hidden()
+    assert AT_MOST in decided.locator(".stage-lines li", has_text="requested").inner_text()
+    assert AT_MOST not in decided.locator(".stage-lines li", has_text="propagated").inner_text()
+    written = open_page(report_page.page(replace(document, propagate=None), inspection), where)
+    assert written.inner_text("[data-slot=bound]") == AT_MOST
 
 
 def test_names_have_their_part_of_the_room(open_page, differing):

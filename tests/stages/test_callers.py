@@ -228,6 +228,56 @@ def test_what_a_package_takes_as_star_args_is_named_by_the_variables_of_the_call
     assert heard_names(heard, "update") == ["state", "args[0]['one']"]
 
 
+@pytest.fixture
+def boxing(tmp_path, monkeypatch):
+    """A module of an installed package that jits functions of arrays in boxes of its own."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "boxing_of_package.py").write_text(
+        """
+import functools
+import jax
+
+class Box:
+    def __init__(self, array):
+        self.array, self.shape = array, array.shape
+
+def call_plain(function, *args):
+    args = jax.tree.map(lambda leaf: getattr(leaf, "array", leaf), args)
+    return function(*args)
+
+def call_boxed(function, *args):
+    return jax.tree.map(lambda leaf: leaf.array, function(*jax.tree.map(Box, args)))
+
+def jit(function):
+    return functools.partial(call_plain, jax.jit(functools.partial(call_boxed, function)))
+"""
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    return importlib.import_module("boxing_of_package")
+
+
+@pytest.mark.compiles
+def test_what_a_package_passes_on_is_named_by_the_call_that_it_was_given_in(boxing):
+    """As of torchax, whose tensors hold JAX's arrays: its calls give what they take as `*args`."""
+    weights, count = {"w": boxing.Box(jnp.ones((8, 4)))}, boxing.Box(jnp.ones(()))
+    images = boxing.Box(jnp.ones((2, 8)))
+
+    def train(weights, count, batch):
+        return boxing.Box(batch[0].array @ weights["w"].array + count.array)
+
+    step = boxing.jit(train)
+    with sdyscope.recording() as heard:
+        step(weights, count, (images,))
+    assert heard_names(heard, "train") == ["weights['w']", "count", "args[2][0]"]
+    (program,) = heard
+    assert program.defined_at.line == train.__code__.co_firstlineno
+    with sdyscope.recording() as heard:
+        step(*(weights, boxing.Box(jnp.ones(1))), (images,))
+    # Behind a star the places are not known.
+    assert heard_names(heard, "train") == ["args[0]['w']", "args[1]", "args[2][0]"]
+
+
 @pytest.mark.compiles
 def test_star_args_of_the_author_s_own_function_keep_their_names():
     one, other = jnp.ones(4), jnp.ones(5)

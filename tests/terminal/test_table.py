@@ -322,3 +322,24 @@ def test_nothing_is_lost_of_paragraphs(text, width):
     lines = list(fold(text, width, whole=True))
     assert all(len(line) <= width for line in lines)
     assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+def test_a_long_cell_that_is_not_the_first_stands_below_its_row():
+    """Beside the others it would be a column of many short lines."""
+    scope = "transpose(jvp(transformer))/scan(layers)/while/body/checkpoint/mlp/Linear/dot_general"
+    columns = (Column("collective"), Column("over"), number("sent"), Column("scope"), Column("at"))
+    rows = (
+        ("all-reduce", "data=4", size(302_000), scope, "models/_gpt2.py:230"),
+        Note("because it sums a dimension sharded over data"),
+        ("all-gather", "data=4", size(1024), Cell("-", "muted"), "models/_gpt2.py:7"),
+    )
+    assert drawn(Table(columns, rows), 60).splitlines() == [
+        "collective  over         sent  at",
+        "  scope",
+        "─" * 60,
+        "all-reduce  data=4  294.9 KiB  models/_gpt2.py:230",
+        "  transpose(jvp(transformer))/scan(layers)/while/body/",
+        "  checkpoint/mlp/Linear/dot_general",
+        "    because it sums a dimension sharded over data",
+        "all-gather  data=4    1.0 KiB  models/_gpt2.py:7",
+    ]

@@ -146,6 +146,26 @@ def test_behind_a_line_that_most_of_the_program_shares_the_library_counts():
     assert told(*library, *own)[:3] == [str(lines(train)[0])] * 3
 
 
+def test_a_helper_of_a_library_that_only_shards_is_told_by_who_calls_it():
+    """Where a line of the author's has all of the program, as the one that calls EasyDeL's trainer.
+
+    Or where there is none, as of MaxText, run as a module.
+    """
+    train, model = "/me/train.py:7 main", f"{LIBRARY}/gpt2.py"
+    helper = ("!/v/site-packages/eformer/s.py:3 put", "/v/site-packages/eformer/s.py:9 maybe_put")
+    for behind in ((train,), ()):
+        assert told(
+            (*helper, f"{model}:1 mlp", *behind),
+            (*helper, f"{model}:2 mlp", *behind),
+            (f"{model}:3 mlp", *behind),
+        ) == [f"{model}:1", f"{model}:2", f"{model}:3"]
+    # Called by the author, it is the author's line anyway.
+    assert told((*helper, "/me/m.py:1 mlp"), (*helper, "/me/m.py:2 mlp")) == [
+        "/me/m.py:1",
+        "/me/m.py:2",
+    ]
+
+
 def test_a_library_between_the_model_and_jax_is_nobodys_model():
     stacks = [(f"{FLAX}:{line} f", "/me/train.py:7 main") for line in (1, 2, 3)]
     assert told(*stacks) == ["/me/train.py:7"] * 3

@@ -3,7 +3,7 @@
 import pytest
 
 from sdyscope.hardware.names import parse_hardware
-from sdyscope.words.hardware import hardware_text
+from sdyscope.words.hardware import compiled_text, hardware_text
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,10 @@ from sdyscope.words.hardware import hardware_text
 def test_hardware(hardware, kind, text):
     assert hardware_text(hardware, kind) == text
     assert hardware_text(None if hardware is None else parse_hardware(hardware), kind) == text
+
+
+def test_what_was_compiled_for_what_by_whom():
+    words = compiled_text("cpu:8", "cpu", under="Shardy", by="JAX 0.10.2")
+    assert words == "compiled for cpu:8 under Shardy by JAX 0.10.2"
+    assert compiled_text(None, "NVIDIA H200") == "compiled for NVIDIA H200"
+    assert compiled_text(None, by="JAX 0.10.2") == ""

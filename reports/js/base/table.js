@@ -10,14 +10,34 @@ const PRINTED = 2000;
 
 let tables = 0;
 
+/**
+ * What each of some columns gets of what is left over: first those whose contents are `chars` wide get
+ * alike, none more than it wishes; then the others a part of what they wish.
+ */
+export function granted(columns, wishes, room) {
+  const grants = wishes.map(() => 0);
+  const order = wishes.map((_, at) => at).sort((a, b) => wishes[a] - wishes[b]);
+  let left = Math.max(room, 0);
+  order
+    .filter((at) => columns[at].whole)
+    .forEach((at, done, all) => {
+      grants[at] = Math.min(wishes[at], left / (all.length - done));
+      left -= grants[at];
+    });
+  const others = order.filter((at) => !columns[at].whole);
+  const wished = others.reduce((sum, at) => sum + wishes[at], 0);
+  for (const at of others) grants[at] = wishes[at] * Math.min(1, left / (wished || 1));
+  return grants;
+}
+
 /** The tables by their elements. */
 const known = new WeakMap();
 
 /**
- * A column is `{name, title, over, hint, chars, least, grow, end, priority, below, render, sortable}`:
- * `over` stands above titles that belong together, `chars` is the width that its contents like and
- * `least` the width that they need, in characters, or functions of `shows`; `grow` takes its part of
- * what is left over;
+ * A column is `{name, title, over, hint, chars, whole, least, grow, end, priority, below, render,
+ * sortable}`: `over` stands above titles that belong together, `chars` is the width that its contents
+ * like and `least` the width that they need, in characters, or functions of `shows`; `whole` has its
+ * `chars` before others, as its contents are cut in less; `grow` takes its part of what is left over;
  * `end` aligns at the right; columns with a high `priority` number are left out first where there
  * is no room; `render(cell, line, shows)` fills a cell, `shows(name)` says whether there is another
  * column. Where there is no room for all that have `below`, `below(line)` of each makes what stands
@@ -189,11 +209,8 @@ export class GridTable {
     let spare = room - needs();
     const widths = kept.map(least);
     // First what the contents like; then the rest, for those that grow.
-    const wishes = kept.map((column, at) => width(chars(column.chars)) - widths[at]);
-    const wished = wishes.reduce((sum, wish) => sum + Math.max(wish, 0), 0);
-    const part = wished ? Math.min(1, spare / wished) : 0;
-    wishes.forEach((wish, at) => {
-      const more = Math.max(wish, 0) * part;
+    const wishes = kept.map((column, at) => Math.max(width(chars(column.chars)) - widths[at], 0));
+    granted(kept, wishes, spare).forEach((more, at) => {
       widths[at] += more;
       spare -= more;
     });

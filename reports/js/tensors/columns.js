@@ -6,7 +6,7 @@ import { spec } from "../base/spec.js";
 import { VERDICTS } from "./rows.js";
 import { pieceLabel } from "./tree.js";
 
-/** The characters of a sharding that get room, if there is some; and those that need it. */
+/** The characters of a text that get room, if there is some; and those of a sharding that need it. */
 const LONGEST = 56;
 const NEEDED = 32;
 
@@ -30,7 +30,8 @@ export function columns(rows, totals, worst, isFlat) {
     {
       name: "type",
       title: "type",
-      chars: longest(rows, (row) => rows.type(row), 24),
+      chars: longest(rows, (row) => rows.type(row), LONGEST),
+      whole: true,
       least: 14,
       priority: 3.5,
       sortable: true,
@@ -44,6 +45,7 @@ export function columns(rows, totals, worst, isFlat) {
       title: "requested",
       hint: "What the program requests",
       chars,
+      whole: true,
       least: Math.max(Math.min(chars, NEEDED), 10),
       priority: 3,
       sortable: true,
@@ -73,6 +75,7 @@ export function columns(rows, totals, worst, isFlat) {
         over,
         hint: `${stage === "lowered" ? "As the module says" : "As decided"} under ${hint}`,
         chars,
+        whole: true,
         least: (shows) => Math.min(chars(shows), stage === "lowered" ? 16 : NEEDED),
         priority: stage === "lowered" ? 6 : 2,
         below: stage === "propagated" ? (row) => belowItem(rows, row, name, over && title) : null,
@@ -145,14 +148,15 @@ export function columns(rows, totals, worst, isFlat) {
       name: "block",
       title: "block",
       hint: "Shape of the block that a device holds",
-      chars: longest(rows, (row) => rows.block(row), 18),
+      chars: longest(rows, (row) => rows.block(row) + padded(rows, row), LONGEST),
+      whole: true,
       least: 10,
       priority: 4,
       sortable: true,
       render: leaf((cell, row) => {
         cell.append(el("code", {}, rows.block(row)));
-        if (rows.held(row)?.padding)
-          cell.append(el("span.padded", { title: "with padding" }, " pad"));
+        const pad = padded(rows, row);
+        if (pad) cell.append(el("span.padded", { title: "with padding" }, pad));
       }),
     },
     {
@@ -224,6 +228,10 @@ function stageColumns(rows, stage, partitioners, text) {
     over: stage,
     hint: partitionerName(partitioner),
   }));
+}
+
+function padded(rows, row) {
+  return rows.held(row)?.padding ? " pad" : "";
 }
 
 function leaf(render) {

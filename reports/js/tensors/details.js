@@ -6,7 +6,7 @@ import { el } from "../base/dom.js";
 import { count, dims, partitionerName, size } from "../base/format.js";
 import { sourceLink } from "../base/link.js";
 import { axisName, coloured, spec } from "../base/spec.js";
-import { VERDICTS } from "./rows.js";
+import { isBound, VERDICTS } from "./rows.js";
 
 /** Titles of other views' parts of the details. Each exports `detail(root, tensor, context)`. */
 const SLOTS = {
@@ -147,7 +147,7 @@ function stages(rows, row) {
     const groups = [...grouped.values()];
     for (const said of groups) {
       const same = before !== null && groups.length === 1 && said.place === before;
-      lines.push(stageLine(title, said, same));
+      lines.push(stageLine(title, said, same, rows.atMost));
     }
     before = groups.length === 1 && groups[0].place !== undefined ? groups[0].place : null;
   };
@@ -175,7 +175,7 @@ function stages(rows, row) {
   return el("ol.stage-lines", {}, lines);
 }
 
-function stageLine(title, line, same) {
+function stageLine(title, line, same, atMost) {
   const { said, fate, held, executed } = line;
   const wrong = line.wrong || executed?.[0] === "differs";
   const under = line.under.filter(Boolean).map(partitionerName).join(", ");
@@ -196,11 +196,11 @@ function stageLine(title, line, same) {
         ? executedLines(executed)
         : same
           ? null
-          : saidLines(said, fate),
+          : saidLines(said, fate, isBound(said) ? atMost : ""),
   );
 }
 
-function saidLines(said, fate) {
+function saidLines(said, fate, bound) {
   if (!said || fate === "folded" || fate === "not partitioned") {
     return el("p.stage-line-spec", {}, el("span.none", {}, fate || "–"));
   }
@@ -217,6 +217,7 @@ function saidLines(said, fate) {
           said.manual ? ` · manual: ${said.manual.join(", ")}` : "",
         )
       : null,
+    bound ? el("p.stage-line-words", {}, bound) : null,
     said.problem ? el("p.stage-line-words", { data: { tone: "bad" } }, said.problem) : null,
   ];
 }

@@ -30,6 +30,11 @@ const WORST = Object.keys(VERDICTS);
 /** Rows between two looks at the clock. */
 const SLICE = 200;
 
+/** Whether a sharding leaves a dimension to the compiler, which may make its block smaller. */
+export function isBound(sharding) {
+  return Boolean(sharding?.block && sharding.open);
+}
+
 /** The program's tensors. */
 export class Rows {
   constructor(data, shared) {
@@ -38,6 +43,8 @@ export class Rows {
     this.length = this.table.length;
     this.partitioners = data.partitioners;
     this.stages = data.stages;
+    /** What is said of a block that leaves dimensions open. */
+    this.atMost = data.atMost;
     this.get = {};
     for (const name of Object.keys(this.table.columns)) this.get[name] = this.table.getter(name);
     this.severity = new Uint8Array(this.length);
@@ -86,6 +93,11 @@ export class Rows {
       if (sharding?.shards) return sharding;
     }
     return this.sharding(row);
+  }
+
+  /** Whether a device holds at most that block: nothing that propagation decided. */
+  isBound(row) {
+    return isBound(this.held(row));
   }
 
   bytesPerDevice(row) {

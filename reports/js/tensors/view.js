@@ -54,6 +54,10 @@ export function mount(_root, context) {
     },
   });
   slots.table.append(table.root);
+  slots.bound.textContent = rows.atMost;
+  slots.bound.hidden = !Array.from({ length: rows.length }, (_, row) => row).some((row) =>
+    rows.isBound(row),
+  );
   // What a search looks at is put together before the first key, while nothing else is to do.
   whileIdle((more) => rows.prepare(more));
   fillPicks(slots, rows);

@@ -41,6 +41,7 @@ from sdyscope.facts.edits import EditKind, SourceEdit
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, build
+from sdyscope.hardware.names import VIRTUAL_CPUS
 from sdyscope.process.progress import doing
 from sdyscope.staged import Staged
 from sdyscope.values.convert import to_named_sharding, to_tensor_sharding
@@ -68,9 +69,6 @@ _CAUSES = 12
 
 #: How many collectives of a kind, or rematerializations, are explained.
 _EXPLAINED = 4
-
-#: What is asked about: trials are partitioned for virtual CPU devices, too.
-_ON = "cpu"
 
 
 class _Outcome(NamedTuple):
@@ -541,13 +539,13 @@ def explained_removals(program: Staged, name: str, axis: str = "") -> ExplainDoc
         diff = partitioners_differ(program)
         differences = (RemovalTrials(program, axis).difference(diff),)
     elif name == REMATERIALIZATION:
-        logged = _located(collectives_under(program, "shardy", _ON).rematerializations)
+        logged = _located(collectives_under(program, "shardy", VIRTUAL_CPUS).rematerializations)
         if not logged:
             raise TargetError("XLA's partitioner logs no full rematerialization of the program.")
         trials = RemovalTrials(program, axis)
         remade = tuple(trials.rematerialization(each) for each in logged[:_EXPLAINED])
     else:
-        every = collectives_under(program, "shardy", _ON).collectives
+        every = collectives_under(program, "shardy", VIRTUAL_CPUS).collectives
         named = [collective for collective in every if name in (collective.name, collective.kind)]
         if not named:
             close = get_close_matches(name, [collective.name for collective in every], 3, 0.4)
@@ -555,7 +553,7 @@ def explained_removals(program: Staged, name: str, axis: str = "") -> ExplainDoc
                 f"The compiled program has no {name}.",
                 hint=f"Did you mean {one_of(close)}?"
                 if close
-                else f"`sdyscope comms --on {_ON}` lists them.",
+                else f"`sdyscope comms --on {VIRTUAL_CPUS}` lists them.",
             )
         over = [
             collective

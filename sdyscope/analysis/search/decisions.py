@@ -130,7 +130,8 @@ def space(
                     member(outputs[result], partitioner, mesh, "result")
                     for result in returned.get(argument, ())
                 ]
-        decision = _decision(leaves[numbers[0]], len(numbers), members, mesh, sizes)
+        first = rows[numbers[0]]
+        decision = _decision(first, leaves[numbers[0]], len(numbers), members, mesh, sizes)
         if len(decision.options) > 1:
             decisions.append(decision)
         else:
@@ -179,9 +180,9 @@ def _constraints(
         fixed = kept(start, sizes)
         # What divides the sizes of all of them.
         common = tuple(
-            math.gcd(*each) // math.prod(mesh.shape[axis] for axis in part or ())
+            max(math.gcd(*each) // math.prod(mesh.shape[axis] for axis in part or ()), 1)
             for each, part in zip(
-                zip(*(shape or () for shape in shapes), strict=True), fixed, strict=True
+                zip(*(row.divisible for row in rows), strict=True), fixed, strict=True
             )
         )
         choices, limited = options(common, sizes, fixed)
@@ -272,18 +273,23 @@ def _spec(row: Tensor, partitioner: Partitioner, mesh: Mesh) -> PartitionSpec | 
 
 
 def _decision(
-    leaf: Leaf, count: int, members: Sequence[Member], mesh: Mesh, sizes: Mapping[str, int]
+    row: Tensor,
+    leaf: Leaf,
+    count: int,
+    members: Sequence[Member],
+    mesh: Mesh,
+    sizes: Mapping[str, int],
 ) -> Decision:
     rank = len(leaf.shape)
     starts = {as_option(m.spec, rank) for m in members if m.part != "result" or m.spec is not None}
     start = starts.pop() if len(starts) == 1 else None
     fixed: Option | None = None
-    shape = leaf.shape
+    shape = row.divisible
     if start is not None:
         fixed = kept(start, sizes)
         shape = tuple(
-            size // math.prod(mesh.shape[axis] for axis in part or ())
-            for size, part in zip(leaf.shape, fixed, strict=True)
+            max(size // math.prod(mesh.shape[axis] for axis in part or ()), 1)
+            for size, part in zip(shape, fixed, strict=True)
         )
     choices, limited = options(shape, sizes, fixed)
     name = pattern(leaf.path) if count > 1 else leaf.path

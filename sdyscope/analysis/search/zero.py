@@ -219,7 +219,7 @@ def _with(array: _Array, over: Sequence[str], sizes: Mapping[str, int], sharded:
             size // math.prod(sizes[name] for name in part)
             if size % math.prod(sizes[name] for name in part) == 0
             else 0
-            for size, part in zip(array.shape, parts, strict=True)
+            for size, part in zip(array.row.divisible, parts, strict=True)
         ]
         fitting = [dim for dim, block in enumerate(blocks) if block and block % sizes[axis] == 0]
         if fitting:

@@ -26,6 +26,7 @@ from sdyscope.errors import CompilerError, SdyscopeError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import VIRTUAL_CPUS
 from sdyscope.staged import Staged, compiled_already
 from sdyscope.stages import compat
 from sdyscope.stages.audit.audit import audit
@@ -35,9 +36,6 @@ from sdyscope.stages.propagated.what_if import Wish
 
 #: Of how many sets of annotations it is tried whether collectives go without them.
 CAUSES = 4
-
-#: What is audited: what this JAX compiles, whatever a recorded run did.
-_ON = "cpu"
 
 
 def verify_document(
@@ -97,11 +95,13 @@ def _audited(program: Staged, partitioner: Partitioner, causes: int) -> ProgramA
 
     @cache
     def collectives() -> Collectives:
-        return collectives_under(program, partitioner, _ON, origins=causes > 0)
+        return collectives_under(program, partitioner, VIRTUAL_CPUS, origins=causes > 0)
 
     stages.append(_answered("collectives", lambda: collectives_stage(collectives(), read)))
     stages.append(
-        _answered("memory", lambda: memory_stage(memory_of(program, partitioner, _ON), read))
+        _answered(
+            "memory", lambda: memory_stage(memory_of(program, partitioner, VIRTUAL_CPUS), read)
+        )
     )
 
     def changed(names: frozenset[str]) -> Staged:
@@ -111,7 +111,7 @@ def _audited(program: Staged, partitioner: Partitioner, causes: int) -> ProgramA
         return audit(changed(names).lowered[partitioner], partitioner, devices)
 
     def explained(names: frozenset[str]) -> Collectives:
-        return collectives_under(changed(names), partitioner, _ON, origins=True)
+        return collectives_under(changed(names), partitioner, VIRTUAL_CPUS, origins=True)
 
     if causes:
         stages.append(

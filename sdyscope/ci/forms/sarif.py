@@ -16,6 +16,7 @@ from sdyscope.ci.forms.renderer import Reader
 from sdyscope.ci.remedies import remedy_of
 from sdyscope.ci.rules import rule_words
 from sdyscope.version import own_version
+from sdyscope.words.hardware import compiled_text
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0-rtm.5.json"
 
@@ -54,6 +55,11 @@ def render(document: Ci, reader: Reader) -> bytes:
         "invocations": [_invocation(document)],
         "results": [*(_result(entry, named) for entry in document.every_finding), *remedies],
     }
+    compiled = {
+        each.name: compiled_text(each.hardware, by=each.compiled_by) for each in document.targets
+    }
+    if any(compiled.values()):
+        run["properties"] = {"compiled": {name: text for name, text in compiled.items() if text}}
     return _log(run)
 
 

@@ -100,7 +100,7 @@ def names_of_the_call(
             return mapped
         given = dict(zip(arguments, flat, strict=True))
         return _keras(frames[:entry], given, results) or _plain(
-            frames[:entry], frames[entry], given
+            frames[:entry], frames[entry:], given
         )
     if flat is None or len(arguments) != len(flat):
         flat = []
@@ -262,18 +262,27 @@ def _mapped(frames: Sequence[FrameType], arguments: Sequence[str]) -> Caller:
     return NOBODY
 
 
-def _plain(inside: Sequence[FrameType], caller: FrameType, flat: Mapping[str, Any]) -> Caller:
+def _plain(
+    inside: Sequence[FrameType], outside: Sequence[FrameType], flat: Mapping[str, Any]
+) -> Caller:
     """The names of what `jax.jit` itself was called with that say more than JAX's.
 
     Args:
         inside: JAX's frames, innermost first.
-        caller: the frame that calls it.
+        outside: the frame that calls it, and those that it was called from.
         flat: what it was called with, by JAX's paths.
     """
-    written = _starred(inside, caller, flat)
-    named = {**_flattened(caller, flat), **written}
+    function = next(_jitted(inside), None)
+    first = _starred_from(function)
+    written = {} if first is None else _starred(first, outside, flat)
+    named = {**_flattened(outside[0], flat), **written}
     names = [named.get(path, path) for path in flat]
-    return Caller(named) if len(set(names)) == len(names) else NOBODY
+    if len(set(names)) < len(names):
+        named = {}
+    given = _handed(function) if first is not None else None
+    if given is None:
+        return Caller(named) if named else NOBODY
+    return Caller(named, defined=_defined(given), function=_letters(given.__name__))
 
 
 def _jitted(inside: Iterable[FrameType]) -> Iterator[Any]:
@@ -282,41 +291,95 @@ def _jitted(inside: Iterable[FrameType]) -> Iterator[Any]:
     return filter(callable, functions)
 
 
-def _starred(
-    inside: Sequence[FrameType], caller: FrameType, flat: Mapping[str, Any]
-) -> dict[str, str]:
-    """What an installed package's function takes as `*args`, by the variables that are given."""
-    function = next(_jitted(inside), None)
+def _starred_from(function: Any) -> tuple[int, str] | None:
+    """From which argument on an installed package's function takes `*args`, and their name."""
     place = _defined(function)
     if function is None or place is None or not _is_installed(place[0]):
-        return {}
+        return None
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return {}
-    kinds = [parameter.kind for parameter in parameters]
-    if inspect.Parameter.VAR_POSITIONAL not in kinds:
-        return {}
-    first = kinds.index(inspect.Parameter.VAR_POSITIONAL)
+        return None
+    starred = inspect.Parameter.VAR_POSITIONAL
+    return next(
+        ((index, each.name) for index, each in enumerate(parameters) if each.kind is starred), None
+    )
+
+
+def _handed(function: Any) -> Any:
+    """The function that an installed package's `functools.partial` hands on to its own; or None."""
+    given = function.args[0] if isinstance(function, functools.partial) and function.args else None
+    return given if inspect.isfunction(given) else None
+
+
+def _starred(
+    starred: tuple[int, str], outside: Sequence[FrameType], flat: Mapping[str, Any]
+) -> dict[str, str]:
+    """What a function takes as `*args`, by the variables that are given.
+
+    Args:
+        starred: from which argument on, and what JAX calls them.
+        outside: the frame that calls it, and those that it was called from: one that only passes on
+            what it takes as `*args` itself is not the one with the variables.
+        flat: what it was called with, by JAX's paths.
+    """
+    first, name = starred
+    caller, variables = _passed(outside)
     named: dict[str, str] = {}
-    for index, variable in enumerate(_written(caller)[first:]):
-        root = f"{parameters[first].name}[{index}]"
+    for index, variable in enumerate(variables[first:]):
+        root = f"{name}[{index}]"
         known = caller.f_locals.get(variable, caller.f_globals.get(variable))
         paths = [path for path in flat if path == root or path.startswith((f"{root}[", f"{root}."))]
-        if variable and _are([flat[path] for path in paths], list(_leaves(known))):
+        given = [(path.removeprefix(root), flat[path]) for path in paths]
+        # What was unwrapped on the way are other arrays, in the same places.
+        are = _are if caller is outside[0] else _are_alike
+        if variable and are(given, list(_leaves(known))):
             named |= {path: variable + path.removeprefix(root) for path in paths}
     return named
 
 
-def _written(frame: FrameType) -> list[str]:
-    """The positional arguments of the call that a frame is at, where they are variables.
+def _passed(outside: Sequence[FrameType]) -> tuple[FrameType, list[str]]:
+    """The frame whose call has the variables that a function was called with, and these.
 
-    Empty for any other expression; none from one that is starred on.
+    A frame of an installed package that only passes on its own `*args` was called with them.
     """
+    passed: int | None = None
+    for frame in outside:
+        call = _written(frame)
+        names = _variables(call)
+        if passed is not None:
+            # A functools.partial may have given what stands before them.
+            is_known = call is not None and passed <= len(names) == len(call.args)
+            names = names[len(names) - passed :] if is_known else []
+        own = _passed_on(frame, call)
+        if own is None:
+            return frame, names
+        passed = len(frame.f_locals[own])
+    return outside[-1], []
+
+
+def _passed_on(frame: FrameType, call: ast.Call | None) -> str | None:
+    """The `*args` of an installed package's function, where its call gives these alone."""
+    code = frame.f_code
+    if call is None or len(call.args) != 1 or not _is_installed(code.co_filename):
+        return None
+    own = code.co_varnames[code.co_argcount + code.co_kwonlyargcount :][:1]
+    given = call.args[0]
+    is_own = (
+        bool(code.co_flags & inspect.CO_VARARGS)
+        and isinstance(given, ast.Starred)
+        and isinstance(given.value, ast.Name)
+        and (given.value.id,) == own
+    )
+    return own[0] if is_own else None
+
+
+def _written(frame: FrameType) -> ast.Call | None:
+    """The call that a frame is at, as it is written; None where that is not known."""
     positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
     first, last, start, end = positions
     if first is None or last is None or start is None or end is None:
-        return []
+        return None
     lines = [
         linecache.getline(frame.f_code.co_filename, line).encode()
         for line in range(first, last + 1)
@@ -326,10 +389,18 @@ def _written(frame: FrameType) -> list[str]:
     try:
         call = ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body
     except SyntaxError:
-        return []
-    if not isinstance(call, ast.Call):
-        return []
-    given = itertools.takewhile(lambda each: not isinstance(each, ast.Starred), call.args)
+        return None
+    return call if isinstance(call, ast.Call) else None
+
+
+def _variables(call: ast.Call | None) -> list[str]:
+    """The positional arguments of a call, where they are variables.
+
+    Empty for any other expression; none from one that is starred on.
+    """
+    given = itertools.takewhile(
+        lambda each: not isinstance(each, ast.Starred), () if call is None else call.args
+    )
     return [each.id if isinstance(each, ast.Name) else "" for each in given]
 
 
@@ -356,7 +427,7 @@ def _flattened(caller: FrameType, flat: Mapping[str, Any]) -> dict[str, str]:
             continue
         leaves = list(_leaves(tree))
         for root, paths in lists.items():
-            if root not in named and _are([flat[path] for path in paths], leaves):
+            if root not in named and _are([(path, flat[path]) for path in paths], leaves):
                 named |= {
                     path: root + inside for path, (inside, _) in zip(paths, leaves, strict=True)
                 }
@@ -429,10 +500,18 @@ def _keras(
 _LISTED = re.compile(r"(\w+)\[\d+\]")
 
 
-def _are(arrays: Sequence[Any], leaves: Sequence[tuple[str, Any]]) -> bool:
-    """Whether arrays are the leaves of a tree, in its order."""
+def _are(arrays: Sequence[tuple[str, Any]], leaves: Sequence[tuple[str, Any]]) -> bool:
+    """Whether arrays, with paths of their own, are the leaves of a tree, in its order."""
     return 0 < len(arrays) == len(leaves) and all(
-        array is leaf for array, (_, leaf) in zip(arrays, leaves, strict=True)
+        array is leaf for (_, array), (_, leaf) in zip(arrays, leaves, strict=True)
+    )
+
+
+def _are_alike(arrays: Sequence[tuple[str, Any]], leaves: Sequence[tuple[str, Any]]) -> bool:
+    """Whether arrays have the paths and the shapes of the leaves of a tree."""
+    return 0 < len(arrays) == len(leaves) and all(
+        path == other and tuple(array.shape) == tuple(getattr(leaf, "shape", (None,)))
+        for (path, array), (other, leaf) in zip(arrays, leaves, strict=True)
     )
 
 

@@ -169,6 +169,24 @@ def test_results_that_were_left_open_follow_their_arguments():
     assert search.best.prediction.arguments - batch == search.best.prediction.results == 64 * 64
 
 
+def test_the_words_of_a_key_are_not_sharded():
+    """JAX shards the keys of an array alone."""
+    keys = jax.ShapeDtypeStruct((16,), jax.random.key(0).dtype, sharding=on("data"))
+
+    def step(keys, w):
+        constrained = jax.lax.with_sharding_constraint(keys, on("data"))
+        return keys, w - jax.vmap(jax.random.normal)(constrained).sum()
+
+    jitted = jax.jit(step, out_shardings=(on("data"), on()))
+    program = inspect(jitted, keys, array((16, 16)), partitioners=("shardy",))
+    search = searched(program, **PREDICTED)
+    options = {each.name: each.options for each in search.space.decisions}
+    of_keys = [option for name, of in options.items() if name != "w" for option in of if option]
+    assert {"keys", "w"} < options.keys()
+    assert {option[1:] for option in of_keys} <= {((),), (None,)}
+    assert max(len(option[0] or ()) for option in of_keys) == 2
+
+
 def test_what_can_not_be_searched_is_said():
     alone = inspect(jax.jit(forward), *[jnp.ones((4, 4))] * 3, partitioners=("shardy",))
     with pytest.raises(TargetError, match="not on one mesh"):

@@ -66,6 +66,19 @@ def test_other_axes_stay_where_they_are():
     assert stages["ZeRO-3"].held == 4 * SIZE // 8
 
 
+def test_the_words_of_keys_stay_together():
+    """An axis divides them, and nothing else of three keys; JAX shards the keys alone."""
+    keys = jax.ShapeDtypeStruct((3,), jax.random.key(0).dtype, sharding=NamedSharding(MESH, P()))
+
+    def step(keys, w, x):
+        noise = jax.vmap(jax.random.normal)(keys).sum()
+        return keys, w - jax.grad(lambda w: jnp.mean(x @ w + noise))(w)
+
+    program = inspect(jax.jit(step), keys, array((8, 8)), array((8, 8), "model"))
+    stages = {stage.name: stage for stage in program.training_state(["model"]).stages}
+    assert stages["ZeRO-3"].kept["optimizer state"] == 3 * 8
+
+
 def test_without_a_batch_on_an_axis_there_are_no_stages():
     state = adam(batch=()).training_state()
     assert (state.axes, state.stages) == ((), ())

@@ -188,6 +188,14 @@ def test_sarif_follows_its_schema(found):
     assert notified[0]["message"]["text"].startswith("broken: target errored: step.py:9")
 
 
+def test_sarif_says_what_was_compiled_and_by_whom(found):
+    step, *others = found.targets
+    for hardware, compiled in (("cpu:8", {"step": "compiled for cpu:8 by JAX 0.10.2"}), ("", {})):
+        targets = (replace(step, hardware=hardware, compiled_by="JAX 0.10.2"), *others)
+        (run,) = json.loads(sarif(replace(found, targets=targets)))["runs"]
+        assert run.get("properties", {}).get("compiled", {}) == compiled
+
+
 def test_sarif_carries_the_edits_of_proven_remedies_alone(tmp_path):
     fix = fix_cases.fix(tmp_path)
     read = json.loads(render_fix(fix, str(tmp_path)))
