@@ -11,22 +11,22 @@ const shared = new Shared({
   shardings: [{ text: "", short: SPEC, shards: [8], block: BLOCK, padding: [1, 0, 0, 0, 0, 0] }],
   sources: { rows: 0, columns: { file: { values: [] }, line: { values: [] } } },
 });
-const one = (value) => ({ values: [value] });
+const only = (value) => ({ values: [value] });
 const rows = new Rows(
   {
     rows: 1,
     partitioners: ["shardy"],
     stages: { propagated: [], compiled: [], executed: [] },
     columns: {
-      key: one("x"),
-      section: one("argument"),
-      name: one("x"),
-      kind: one("argument"),
-      dtype: one("bf16"),
-      shape: one([2097152, 1024, 1024, 32, 32, 64]),
-      requested: one(null),
-      verdict: one("decided"),
-      "lowered.shardy": one(0),
+      key: only("x"),
+      section: only("argument"),
+      name: only("x"),
+      kind: only("argument"),
+      dtype: only("bf16"),
+      shape: only([2097152, 1024, 1024, 32, 32, 64]),
+      requested: only(null),
+      verdict: only("decided"),
+      "lowered.shardy": only(0),
     },
   },
   shared,
