@@ -419,6 +419,16 @@ class Needs:
         XLA slices what fewer axes split than it is needed with, and then moves what is left
         (`spmd_partitioner.cc`, `ReshardFromPartialReplicateWithDynamicSlice`).
         """
+        shape, own = self.decided.shape(need.value) or (), self.decided.axes(need.value)
+        return self.is_placed(need, part) and (
+            math.prod(part.shape.leaves[0].dimensions) < math.prod(_local(shape, own))
+        )
+
+    def is_placed(self, need: Need, part: Part) -> bool:
+        """Whether what is moved is a block as one of a product's other tensors has it.
+
+        One that has other axes than the value, where the two go together.
+        """
         op = need.op
         if op is None or need.output is not None or len(part.shape.leaves) != 1:
             return False
@@ -430,10 +440,8 @@ class Needs:
         if need.value not in values or len(shapes) != len(values):
             return False
         at = values.index(need.value)
-        own = self.decided.axes(need.value) or ((),) * len(shapes[at])
-        block, moved = _local(shapes[at], own), tuple(part.shape.leaves[0].dimensions)
-        if len(moved) != len(block) or math.prod(moved) >= math.prod(block):
-            return False
+        own = list(self.decided.axes(need.value) or ((),) * len(shapes[at]))
+        moved = tuple(part.shape.leaves[0].dimensions)
         cut = {tensor: list(own) for tensor in range(len(values)) if tensor != at}
         for group in same_dims(op, shapes):
             mine = next((dim for tensor, dim in group if tensor == at), None)
@@ -444,7 +452,9 @@ class Needs:
                     and (theirs := self.decided.axes(values[tensor]))
                 ):
                     cut[tensor][mine] = theirs[dim]
-        return any(_local(shapes[at], tuple(each)) == moved for each in cut.values())
+        return any(
+            each != own and _local(shapes[at], tuple(each)) == moved for each in cut.values()
+        )
 
     def is_turned(self, need: Need, part: Part) -> bool:
         """Whether a value's block has the sizes of what is moved, but in another order."""
@@ -452,6 +462,31 @@ class Needs:
         block = [size for size in _local(shape, self.decided.axes(need.value)) if size != 1]
         pieces = [[size for size in leaf.dimensions if size != 1] for leaf in part.shape.leaves]
         return block not in pieces and sorted(block) in map(sorted, pieces)
+
+    def is_across(self, need: Need, part: Part, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether XLA gathers another dimension than the one that has the axes.
+
+        It moved that to them first, which left the sizes of the blocks in another order.
+        """
+        shape = self.decided.shape(need.value) or ()
+        block = _local(shape, _without(self.decided.axes(need.value), axes))
+        pieces = [list(leaf.dimensions) for leaf in part.shape.leaves]
+        return (
+            part.exchanged
+            and pieces != [list(block)]
+            and [sorted(piece) for piece in pieces] == [sorted(block)]
+        )
+
+    def is_moved(self, need: Need, axes: tuple[AxisPart, ...], part: Part) -> bool:
+        """Whether a value that does not have the axes can be what is exchanged over them.
+
+        Its block, or that of what is gathered over some of its own, has as many elements.
+        """
+        shape, own = self.decided.shape(need.value) or (), self.decided.axes(need.value)
+        elements = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
+        return not self.carried(need.value, axes) and any(
+            elements == math.prod(_local(shape, left)) for left in (own, *_gathered(own, ()))
+        )
 
     def is_sole(self, need: Need, needs: Sequence[Need], ops: Sequence[Op]) -> bool:
         """Whether it alone can be what XLA moves for an op, whatever shape the pieces have.

@@ -1212,6 +1212,73 @@ def test_what_xla_moves_to_an_axis_and_gathers_there_is_not_another_dimension_on
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_rows_that_xla_moves_to_the_columns_axis_and_gathers_are_not_the_columns(
+    partitioner: Any,
+) -> None:
+    """It moves `g` from P('b', 'a') to P('a', 'b') and gathers its rows over `a`: f32[16,8]."""
+
+    def step(g: Any, at: Any) -> Any:
+        return jnp.zeros((32, 16)).at[at].add(jnp.tanh(g))
+
+    mesh = compat.abstract_mesh(CUBE)
+    at = jax.ShapeDtypeStruct((16,), jnp.int32, sharding=NamedSharding(mesh, P("b")))
+    jitted = jax.jit(step, out_shardings=NamedSharding(mesh, P(("a", "c"), "b")))
+    parts = parts_of(of_cube(jitted, cubed((16, 16), "b", "a"), at, partitioner=partitioner))
+    (origin,) = (
+        origin
+        for each, part, origin in parts
+        if each.kind == "all-gather" and part.shape.leaves[0].dimensions == (16, 8)
+    )
+    assert {
+        axis.name for each in origin.annotations if each.role == "has" for axis in each.axes
+    } == {"b"}
+    assert spec_text(origin.before) == "P('b', 'a')"
+    assert origin.after is None  # What the columns are on then is not known.
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_is_exchanged_for_an_op_is_not_what_made_its_operand(partitioner: Any) -> None:
+    """XLA moves the sum over `b`, which the sum itself does not have, and `u` does."""
+
+    def step(u: Any, v: Any, h: Any) -> Any:
+        on = NamedSharding(compat.abstract_mesh(CUBE), P(("c", "a")))
+        total = jax.lax.with_sharding_constraint(jnp.tanh(u) + v, on)
+        return jnp.einsum("bi,bj->ij", total, jnp.tanh(h))
+
+    arguments = (
+        cubed((16, 16), ("c", "a"), "b"),
+        cubed((16, 16), ("c", "a")),
+        cubed((16, 16), ("b", "c"), "a"),
+    )
+    outs = NamedSharding(compat.abstract_mesh(CUBE), P("a", "c"))
+    jitted = jax.jit(step, out_shardings=outs)
+    parts = parts_of(of_cube(jitted, *arguments, partitioner=partitioner))
+    (origin,) = (origin for each, _, origin in parts if each.kind == "all-to-all")
+    assert (spec_text(origin.before), origin.op) == ("P(('c', 'a'), None)", "dot_general")
+    assert not origin.uncertain
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_is_moved_for_a_product_goes_where_its_result_has_it(partitioner: Any) -> None:
+    """XLA cuts `g` to f32[16,4], which is the block of `h`, too."""
+
+    def step(q: Any, k: Any, h: Any) -> Any:
+        g = jnp.einsum("hts,shd->thd", q, k).reshape(16, 16)
+        return jnp.einsum("bi,bj->ij", g, jnp.tanh(h)).T
+
+    arguments = (
+        cubed((4, 16, 16), "c"),
+        cubed((16, 4, 4), None, "c"),
+        cubed((16, 16), None, ("c", "b")),
+    )
+    outs = NamedSharding(compat.abstract_mesh(CUBE), P(None, ("a", "c")))
+    jitted = jax.jit(step, out_shardings=outs)
+    parts = parts_of(of_cube(jitted, *arguments, partitioner=partitioner))
+    (origin,) = (origin for each, _, origin in parts if each.kind == "collective-permute")
+    assert spec_text(origin.before) == "P(None, 'c')"
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_a_product_torn_between_other_axes_says_whose_these_are(partitioner: Any) -> None:
     """No other tensor has `a`: it is gathered since `b` is on one dimension of each side."""
     con = jax.lax.with_sharding_constraint
