@@ -806,6 +806,40 @@ def test_a_loop_moves_its_carry_once_it_is_cut_as_the_weight_is() -> None:
     assert said.startswith("the carry x is P(None, 'model') but dot_general, given w ")
 
 
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize("is_constrained", [False, True], ids=["as it comes", "constrained"])
+def test_what_xla_rematerializes_is_needed_as_its_log_says(
+    is_constrained: bool, partitioner: Any
+) -> None:
+    """It knows no way from P(('model', 'data'), None) to P(None, 'model') but to gather all."""
+
+    @jax.jit
+    def step(x: Any, w: Any) -> Any:
+        x = jnp.tanh(x)
+        if is_constrained:
+            x = constrained(x, ("model", "data"), None)
+        return constrained(x @ w, None, "data")
+
+    arguments = abstract((16, 16), ("model", "data")), abstract((16, 32), "model", "data")
+    collectives = collectives_of(step, *arguments, partitioner=partitioner)
+    assert len(collectives.rematerializations) == 1
+    (origin,) = (origin for each, _, origin in parts_of(collectives) if each.kind == "all-gather")
+    assert spec_text(origin.before) == "P(('model', 'data'), None)"
+    assert spec_text(origin.after) == "P(None, 'model')"
+
+
+def test_what_is_gathered_whole_without_a_word_of_xla_is_needed_whole() -> None:
+    @jax.jit
+    def step(x: Any, w: Any) -> Any:
+        return constrained(jnp.tanh(x) @ w, None, "model")
+
+    collectives = collectives_of(
+        step, abstract((16, 32), "data"), abstract((32, 16), None, "model")
+    )
+    ((_, _, origin),) = parts_of(collectives)
+    assert spec_text(origin.after) == "P(None, None)"
+
+
 def test_the_table_shards_the_residual_stream() -> None:
     """Unconstrained, Shardy takes the residual stream's features from the embedding."""
     program = resolve("fsdp-transformer", settings={**SMALL, "layers": "1", "constrained": "false"})
