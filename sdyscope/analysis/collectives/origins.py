@@ -568,7 +568,7 @@ class _Search:
                         is_permuted
                         and not (
                             (not is_followed or needs[at].value in values)
-                            and self.around.is_placed(needs[at], part)
+                            and self.around.is_placed(needs[at], part, axes)
                         ),
                         is_permuted and self.around.is_turned(needs[at], part),
                         is_exchange and not self.around.lands(needs[at], axes),

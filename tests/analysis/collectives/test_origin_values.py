@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from user_programs import USER_PROGRAMS
 
-from sdyscope.analysis.collectives import origin_needs
+from sdyscope.analysis.collectives import boundaries, origin_needs
 from sdyscope.analysis.collectives.comms import comms_document
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.errors import CompilerError
@@ -668,7 +668,7 @@ def test_a_loop_that_keeps_an_axis_needs_nothing_without_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where it is not known that what is gathered is what the loop carries."""
-    monkeypatch.setattr(origin_needs.Boundaries, "carries", {})
+    monkeypatch.setattr(boundaries.Boundaries, "carries", {})
     arguments = abstract((16, 8), "data"), abstract((8, 8), None, "model")
     parts = parts_of(collectives_of(jax.jit(swapped_carries), *arguments))
     assert "while" not in {origin.op for _, _, origin in parts}
@@ -1310,6 +1310,30 @@ def test_what_is_moved_for_a_product_goes_where_its_result_has_it(partitioner: A
     parts = parts_of(of_cube(jitted, *arguments, partitioner=partitioner))
     (origin,) = (origin for each, _, origin in parts if each.kind == "collective-permute")
     assert spec_text(origin.before) == "P(None, 'c')"
+
+
+@pytest.mark.parametrize(
+    ("combined", "partitioner"),
+    [(jnp.multiply, "shardy"), (lambda x, y: jnp.concatenate([x, y]), "gspmd")],
+    ids=["elementwise", "concatenation"],
+)
+def test_what_xla_cuts_and_moves_is_not_another_operand_with_such_a_block_turned(
+    combined: Any, partitioner: Any
+) -> None:
+    """It cuts the sine to f32[16,4]; the block of the cosine is f32[4,16]."""
+    arguments = cubed((16, 16), None, "c"), cubed((16, 16), ("c", "b"))
+    outs = NamedSharding(compat.abstract_mesh(CUBE), P(None, ("a", "c")))
+    jitted = jax.jit(lambda x, y: combined(jnp.sin(x), jnp.cos(y)), out_shardings=outs)
+    parts = parts_of(of_cube(jitted, *arguments, partitioner=partitioner))
+    moved = {
+        tuple(axis.name for axis in each.axes or ()): (origin.value, spec_text(origin.before))
+        for each, _, origin in parts
+        if each.kind == "collective-permute"
+    }
+    assert moved == {
+        ("a", "c"): ("sin", "P(None, 'c')"),
+        ("a", "b", "c"): ("cos", "P(('c', 'b'), None)"),
+    }
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
