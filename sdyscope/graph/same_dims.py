@@ -47,6 +47,11 @@ def same_dims(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[Tenso
                 yield *given, *((2 * inputs + tensor, at) for tensor in range(inputs))
         case "reshape":
             yield from _of_reshape(shapes[0], shapes[last])
+        case "optimization_barrier" | "while":
+            # What goes through, each by itself.
+            count = len(shapes) // 2
+            for at, shape in enumerate(shapes[:count]):
+                yield from (((at, dim), (count + at, dim)) for dim in range(len(shape)))
         case _:
             rank = max(map(len, shapes), default=0)
             for dim in range(rank):

@@ -62,6 +62,18 @@ def array(*shape, dtype=jnp.float32):
             [((0, 0), (3, 0)), ((0, 1), (3, 1), (2, 1)), ((1, 0), (2, 0))],
         ),
         (
+            "optimization_barrier",
+            lambda x, y, z: lax.optimization_barrier((x, y, z)),
+            (array(3), array(3), array(2, 3)),
+            [((0, 0), (3, 0)), ((1, 0), (4, 0)), ((2, 0), (5, 0)), ((2, 1), (5, 1))],
+        ),
+        (
+            "while",
+            lambda x, y: lax.while_loop(lambda c: c[0][0] < 9, lambda c: (c[0] + 1, -c[1]), (x, y)),
+            (array(3), array(3)),
+            [((0, 0), (2, 0)), ((1, 0), (3, 0))],
+        ),
+        (
             "add",
             lambda x, y: x + y,
             (array(2, 3), array(2, 3)),

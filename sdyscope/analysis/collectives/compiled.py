@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sdyscope.analysis.collectives.origins import with_origins
-from sdyscope.analysis.collectives.rematerializations import rematerializations
+from sdyscope.analysis.collectives.rematerializations import (
+    rematerializations,
+    with_rematerializations,
+)
 from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.propagation.explain import Explainer
@@ -77,4 +80,6 @@ def explained(
         lowered.graph(compiled.partitioner),
         lowered.annotations(compiled.partitioner),
     )
-    return with_origins(collectives, graph, propagated, annotations, pointers)
+    return with_rematerializations(
+        with_origins(collectives, graph, propagated, annotations, pointers)
+    )

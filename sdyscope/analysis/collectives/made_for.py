@@ -33,6 +33,12 @@ _SUMS = ("all-reduce", "reduce-scatter")
 _OF_MAKER = ("all-gather", "collective-permute")
 _GENERATED = 'is_spmd_generated="true"'
 
+#: Collectives that only move a value, which others may be for than the one it goes on to.
+_MOVES = frozenset({"all-gather", "all-to-all", "collective-broadcast", "collective-permute"})
+
+#: Collectives that give devices other blocks of a value, each as many as it had.
+_EXCHANGES = frozenset({"all-to-all", "collective-permute", "ragged-all-to-all"})
+
 #: Ops that the partitioner writes around a collective, and layouts; besides, what is fused.
 _FORMS = frozenset(
     {
@@ -222,6 +228,18 @@ class MadeFor:
         key: frozenset[object],
     ) -> WalkEnds:
         """What makes the value that a collective communicates; of several joined, this one."""
+        passes = self.passing(key, _FORMS)
+
+        def is_moved(instruction: Instruction) -> bool:
+            # For whatever op that was: it makes nothing.
+            return _base(instruction) in _MOVES or passes(instruction)
+
+        return self.flow.backward(self.places(computation, collective, value), is_moved)
+
+    def places(
+        self, computation: Computation, collective: Instruction, value: Instruction
+    ) -> list[ValuePlace]:
+        """The values that a collective communicates; of several joined, this one."""
         operands: Sequence[str] = collective.operands
         if value is not collective and collective.name in value.operands[:1]:
             index = value.attributes.get("index", "")
@@ -229,8 +247,19 @@ class MadeFor:
                 operands = operands[int(index) : int(index) + 1]
         elif value is not collective:
             operands = (value.name,)
-        places = [ValuePlace(computation.name, name) for name in operands]
-        return self.flow.backward(places, self.passing(key, _FORMS))
+        return [ValuePlace(computation.name, name) for name in operands]
+
+    def is_exchanged(
+        self, computation: Computation, collective: Instruction, value: Instruction
+    ) -> bool:
+        """Whether devices exchanged their blocks right before, of one of several joined: of it."""
+
+        def passes(instruction: Instruction) -> bool:
+            return _base(instruction) in _FORMS - _EXCHANGES
+
+        places = self.places(computation, collective, value)
+        ends = self.flow.backward(places, passes).instructions
+        return any(_base(instruction) in _EXCHANGES for instruction in ends)
 
     def is_made_by(
         self,
@@ -251,8 +280,7 @@ class MadeFor:
         def passes(instruction: Instruction) -> bool:
             if not self.is_named(instruction):
                 return True
-            base = instruction.opcode.removesuffix("-start").removesuffix("-done")
-            is_form = instruction.opcode in forms or base in forms
+            is_form = instruction.opcode in forms or _base(instruction) in forms
             return is_form and not key.isdisjoint(self.key(instruction))
 
         return passes
@@ -277,3 +305,8 @@ class MadeFor:
                 path for instruction in instructions for path in self.tags.get(instruction.name, ())
             )
         )
+
+
+def _base(instruction: Instruction) -> str:
+    """The opcode of what may run asynchronously, as if it did not."""
+    return instruction.opcode.removesuffix("-start").removesuffix("-done")

@@ -16,6 +16,7 @@ from itertools import combinations
 from typing import Final
 
 from sdyscope.analysis.collectives.annotated_axes import RESIZED, AnnotatedAxes, WrittenSpec
+from sdyscope.analysis.collectives.boundaries import SHARD_MAP, Boundaries
 from sdyscope.analysis.collectives.propagated_axes import (
     AxesByDim,
     PropagatedAxes,
@@ -72,10 +73,8 @@ _GATHERED: Final = frozenset(
 #: Ops that take tensors of the same shape and need not keep the sharding of any.
 _TOGETHER: Final = SUMMING | LOOKING_UP | REACHING | _GATHERED
 
-_SHARD_MAP: Final = "manual_computation"
-
 #: Ops that need a value as they say themselves, whatever their other tensors have.
-_WHOLE: Final = (_SHARD_MAP, "custom_call")
+_WHOLE: Final = (SHARD_MAP, "custom_call")
 
 #: From how many results on a reduction is one of several tensors at once.
 _SEVERAL = 2
@@ -142,54 +141,6 @@ class _ByRule:
                     if any(part.shared(axis) is not None for axis in axes)
                 }
         return results
-
-
-class Boundaries:
-    """What values are on the other side of the boundaries of functions and regions.
-
-    Args:
-        graph: op graph of the lowered module.
-    """
-
-    def __init__(self, graph: OpGraph) -> None:
-        self.graph = graph
-
-    @cached_property
-    def invariant(self) -> set[ValueId]:
-        """The arguments of loops that are passed on as they are."""
-        return {
-            target
-            for kind, source, target in self.graph.crossings()
-            if kind == "loop" and source == target
-        }
-
-    @cached_property
-    def carries(self) -> dict[int, list[ValueId]]:
-        """By loop, the arguments of its body."""
-        arguments: dict[int, list[ValueId]] = {}
-        for kind, _, target in self.graph.crossings():
-            loop = self.graph.ops[target[0]].parent
-            if kind == "loop" and loop is not None:
-                arguments.setdefault(loop, []).append(target)
-        return arguments
-
-    @cached_property
-    def bodies(self) -> dict[int, list[tuple[int, ValueId]]]:
-        """By `shard_map` or loop, what its body returns, each with the number of the result."""
-        returned: dict[int, list[tuple[int, ValueId]]] = {}
-        for kind, source, (op, result) in self.graph.crossings():
-            if kind == "yield" and kind_of(self.graph.ops[op]) in (_SHARD_MAP, "while"):
-                returned.setdefault(op, []).append((result, source))
-        return returned
-
-    @cached_property
-    def passed(self) -> dict[ValueId, list[ValueId]]:
-        """By value, what it is on the other side of a boundary of a function or region."""
-        targets: dict[ValueId, list[ValueId]] = {}
-        for kind, source, target in self.graph.crossings():
-            if kind != "loop" and not self.graph.ops[target[0]].is_result:
-                targets.setdefault(source, []).append(target)
-        return targets
 
 
 class Needs:
@@ -332,7 +283,7 @@ class Needs:
             inside = self.boundaries.passed.get(need.value, ())
             within = [other for other in inside if self.graph.ops[other[0]].parent == need.op.id]
             return any(self.on(self.decided.axes(other), axes) != before for other in within)
-        if kind_of(need.op) == _SHARD_MAP and (taken := self.taken_by(need.op, need.value)):
+        if kind_of(need.op) == SHARD_MAP and (taken := self.taken_by(need.op, need.value)):
             return any(self.on(by_dim, axes) != before for by_dim in taken)
         shape = self.decided.shape(need.value)
         results = self.results_of(need.op, need.value)
@@ -399,7 +350,7 @@ class Needs:
         elements = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
         is_block = pieces == 1 and _sizes(got) == _sizes(block)
         is_permuted = collective.kind == "collective-permute"
-        if is_block or (is_permuted and self.is_cut_before(need, part)):
+        if is_block or (is_permuted and self.is_cut_before(need, part, axes)):
             score = 0
         elif collective.kind == "all-gather" and any(
             _sizes(got) == _sizes(_local(shape, further)) for further in _gathered(before, axes)
@@ -413,27 +364,36 @@ class Needs:
         wants = wants or (need.op is not None and kind_of(need.op) in _WHOLE)
         return score + (0 if wants or self.conflicting(need, axes) else 1)
 
-    def is_cut_before(self, need: Need, part: Part) -> bool:
-        """Whether what is moved is a block that was first cut as a product's other tensors have it.
+    def is_cut_before(self, need: Need, part: Part, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether what is moved is a block that was first cut as the op's other tensors have it.
 
         XLA slices what fewer axes split than it is needed with, and then moves what is left
         (`spmd_partitioner.cc`, `ReshardFromPartialReplicateWithDynamicSlice`).
+        """
+        shape, own = self.decided.shape(need.value) or (), self.decided.axes(need.value)
+        return self.is_placed(need, part, axes) and (
+            math.prod(part.shape.leaves[0].dimensions) < math.prod(_local(shape, own))
+        )
+
+    def is_placed(self, need: Need, part: Part, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether what is moved is a block as one of the op's other tensors has it.
+
+        One that has other axes than the value, where the two go together: those over which it is
+        moved.
         """
         op = need.op
         if op is None or need.output is not None or len(part.shape.leaves) != 1:
             return False
         # Of others, a loop above all, tensors that are alike in shape need not go together.
-        if op.mnemonic != "dot_general":
+        if op.mnemonic not in ("dot_general", "concatenate") and not is_elementwise(op.kind):
             return False
         values = [*self.operands(op), *_results(op)]
         shapes = [shape for value in values if (shape := self.decided.shape(value)) is not None]
         if need.value not in values or len(shapes) != len(values):
             return False
         at = values.index(need.value)
-        own = self.decided.axes(need.value) or ((),) * len(shapes[at])
-        block, moved = _local(shapes[at], own), tuple(part.shape.leaves[0].dimensions)
-        if len(moved) != len(block) or math.prod(moved) >= math.prod(block):
-            return False
+        own = list(self.decided.axes(need.value) or ((),) * len(shapes[at]))
+        moved = tuple(part.shape.leaves[0].dimensions)
         cut = {tensor: list(own) for tensor in range(len(values)) if tensor != at}
         for group in same_dims(op, shapes):
             mine = next((dim for tensor, dim in group if tensor == at), None)
@@ -444,7 +404,13 @@ class Needs:
                     and (theirs := self.decided.axes(values[tensor]))
                 ):
                     cut[tensor][mine] = theirs[dim]
-        return any(_local(shapes[at], tuple(each)) == moved for each in cut.values())
+        over = {axis.name for axis in axes}
+        return any(
+            _local(shapes[at], tuple(each)) == moved
+            and over
+            <= {part.name for a, b in zip(own, each, strict=True) if a != b for part in a + b}
+            for each in cut.values()
+        )
 
     def is_turned(self, need: Need, part: Part) -> bool:
         """Whether a value's block has the sizes of what is moved, but in another order."""
@@ -452,6 +418,31 @@ class Needs:
         block = [size for size in _local(shape, self.decided.axes(need.value)) if size != 1]
         pieces = [[size for size in leaf.dimensions if size != 1] for leaf in part.shape.leaves]
         return block not in pieces and sorted(block) in map(sorted, pieces)
+
+    def is_across(self, need: Need, part: Part, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether XLA gathers another dimension than the one that has the axes.
+
+        It moved that to them first, which left the sizes of the blocks in another order.
+        """
+        shape = self.decided.shape(need.value) or ()
+        block = _local(shape, _without(self.decided.axes(need.value), axes))
+        pieces = [list(leaf.dimensions) for leaf in part.shape.leaves]
+        return (
+            part.exchanged
+            and pieces != [list(block)]
+            and [sorted(piece) for piece in pieces] == [sorted(block)]
+        )
+
+    def is_moved(self, need: Need, axes: tuple[AxisPart, ...], part: Part) -> bool:
+        """Whether a value that does not have the axes can be what is exchanged over them.
+
+        Its block, or that of what is gathered over some of its own, has as many elements.
+        """
+        shape, own = self.decided.shape(need.value) or (), self.decided.axes(need.value)
+        elements = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
+        return not self.carried(need.value, axes) and any(
+            elements == math.prod(_local(shape, left)) for left in (own, *_gathered(own, ()))
+        )
 
     def is_sole(self, need: Need, needs: Sequence[Need], ops: Sequence[Op]) -> bool:
         """Whether it alone can be what XLA moves for an op, whatever shape the pieces have.
@@ -642,7 +633,7 @@ class Needs:
         if by_rule is None or at is None:
             return []
         bare = []
-        for factor, name in by_rule.held(at, axes):
+        for factor, name in sorted(by_rule.held(at, axes)):
             for slot, value in by_rule.slots:
                 tensor = rules.mapping(by_rule.rule, slot)
                 dim = None if tensor is None else dimension_with(tensor, factor)

@@ -556,6 +556,7 @@ class _Search:
                 misfits = [self.around.misfit(need, collective, part, axes) for need in needs]
                 is_exchange = collective.kind == "all-to-all"
                 is_permuted = collective.kind == "collective-permute"
+                is_followed = bool(part.makers) or part.argument is not None
                 # What is gathered over several axes, one after the other, fits only in the end.
                 best = min(
                     range(len(needs)),
@@ -564,6 +565,11 @@ class _Search:
                         misfits[at] > 1,
                         needs[at].value not in values,
                         misfits[at],
+                        is_permuted
+                        and not (
+                            (not is_followed or needs[at].value in values)
+                            and self.around.is_placed(needs[at], part, axes)
+                        ),
                         is_permuted and self.around.is_turned(needs[at], part),
                         is_exchange and not self.around.lands(needs[at], axes),
                         self.around.unlikeness(needs[at], part),
@@ -576,10 +582,14 @@ class _Search:
                     moved_before := self.moved_before(ops, collective, part, values)
                 ):
                     return moved_before
-                if misfits[best] > 1 and (
-                    exchanged := self.exchanged(needs[best], axes, collective, part)
-                ):
-                    return exchanged
+                if misfits[best] > 1 or self.around.is_across(needs[best], part, axes):
+                    exchanged = (
+                        self.exchanged_before(ops, axes, collective, part, values)
+                        if is_other
+                        else self.exchanged(needs[best], axes, collective, part)
+                    )
+                    if exchanged:
+                        return exchanged
                 if is_other and (own := self.of_argument(collective, part, axes, values)):
                     return own
                 need = needs[best]
@@ -590,7 +600,11 @@ class _Search:
                 is_it = (
                     moved == {need.value}
                     and not self.fits_elsewhere(values - moved, collective, part, axes)
-                ) or (part.named_after == "op" and self.around.is_sole(need, needs, ops))
+                ) or (
+                    part.named_after == "op"
+                    and (not values or need.value in values)
+                    and self.around.is_sole(need, needs, ops)
+                )
                 fits = misfits[best] < NO_FIT or at_edges or (steps == 0 and is_it)
                 origin = self.origin_for(need, axes, part, collective.kind if fits else "")
                 # So are the pieces that an op itself takes from other blocks.
@@ -658,25 +672,29 @@ class _Search:
     ) -> CollectiveOrigin | None:
         """What is gathered over axes that XLA moved it to first, from those that it has.
 
+        Or exchanged over these, of a value that is known.
+
         Args:
             ops: the ops around which it is needed.
-            collective: what gathers it.
-            part: the tensor that is gathered.
+            collective: what gathers or exchanges it.
+            part: the tensor that is gathered or exchanged.
             values: the values that it may be.
             only: whether it can be no other value.
         """
-        if collective.kind != "all-gather":
+        if collective.kind not in ("all-gather", "all-to-all"):
             return None
+        is_gather = collective.kind == "all-gather"
         every = self.around.every_axis
         needs = [need for op in ops for need in self.around.needs(op, every)]
-        if only or part.argument is not None:
+        if only or part.argument is not None or not is_gather:
             needs = [need for need in needs if need.value in values]
         for need in sorted(needs, key=lambda need: need.value not in values):
             own = tuple(self.around.carried(need.value, every))
             # What keeps the axes that it has is not gathered over them.
-            if (
-                self.around.is_need(need, own)
-                and self.around.misfit(need, collective, part, own) == 0
+            if self.around.is_need(need, own) and (
+                self.around.misfit(need, collective, part, own) == 0
+                if is_gather
+                else self.around.is_moved(need, self.parts_of(collective), part)
             ):
                 return self.origin_for(need, own, part, collective.kind)
         return None
@@ -690,15 +708,22 @@ class _Search:
         """
         if collective.kind != "all-gather":
             return None
-        for dim in self.decided.axes(need.value):
-            for own in _slices(dim):
-                if (
-                    part_size(own) == part_size(axes)
-                    and not any(each.shared(axis) for each in own for axis in axes)
-                    and self.around.misfit(need, collective, part, own) == 0
-                ):
-                    return self.origin_for(need, own, part, collective.kind)
-        return None
+        slices = [
+            own
+            for dim in self.decided.axes(need.value)
+            for own in _slices(dim)
+            if part_size(own) == part_size(axes)
+            and not any(each.shared(axis) for each in own for axis in axes)
+            and self.around.misfit(need, collective, part, own) == 0
+        ]
+        # Rows are not columns, where both fit.
+        straight = [own for own in slices if not self.around.is_across(need, part, own)]
+        is_across = self.around.is_across(need, part, axes)
+        if not (straight if is_across else slices):
+            return None
+        origin = self.origin_for(need, (straight or slices)[0], part, collective.kind)
+        # What has these axes besides goes on with others, which are not known.
+        return replace(origin, after=None) if origin and is_across else origin
 
     def exchanged_before(
         self,

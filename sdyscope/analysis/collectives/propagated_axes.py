@@ -222,6 +222,14 @@ def spec_in(sharding: TensorSharding | None, rank: int, mesh: Mesh) -> Spec | No
         return sharding
 
 
+def spec_at(placement: Placement, rank: int, mesh: Mesh) -> Spec | None:
+    """A placement as JAX writes it, else as Shardy does; None where no axes of the mesh say it."""
+    try:
+        return spec_in(to_tensor_sharding(placement, rank, mesh), rank, mesh)
+    except ConversionError:
+        return None
+
+
 def _shardy_form(
     sharding: Sharding | None,
     placement: Placement | None,

@@ -280,6 +280,8 @@ class _Reader:
                     argument=purpose.argument,
                     result=purpose.result,
                     named_after=purpose.named_after,
+                    exchanged=kind == "all-gather"
+                    and self.made_for.is_exchanged(computation, instruction, value),
                 )
             )
         return tuple(parts)

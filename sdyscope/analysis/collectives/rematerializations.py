@@ -9,19 +9,27 @@ tables of the module.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from sdyscope.analysis.collectives.propagated_axes import spec_at
+from sdyscope.analysis.collectives.totals import Collectives, Part
+from sdyscope.analysis.naming.names import name_in
 from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.errors import ConversionError, SdyscopeError, SyntaxTextError
+from sdyscope.facts.origins import CollectiveOrigin, Spec
 from sdyscope.facts.rematerializations import Rematerialization
 from sdyscope.facts.sharded import Sharded
 from sdyscope.hlo import HloModule, Instruction, Shape
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.tiling import TupleSharding
 
 _FROM_TO = re.compile(r"go from sharding (\{.*?\}) to (\{.*?\}) (?:without|efficiently|in)\b")
+#: JAX's name of a constraint.
+_CONSTRAINT = "sharding_constraint"
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){}\[\]]')
 _OPERATION = re.compile(r"HLO operation:? %?([^\s=]+) = (\S.*?) ([a-z][a-z0-9\-]*)\((.*)")
 
@@ -41,6 +49,87 @@ def rematerializations(
         remade = _read(message, module, mesh)
         distinct.setdefault((remade.operation or message, remade.before, remade.after), remade)
     return tuple(distinct.values())
+
+
+def with_rematerializations(collectives: Collectives) -> Collectives:
+    """The same collectives, with what XLA gathers a tensor whole for, where its log says that.
+
+    It gathers what it knows no other way to reshard, and then cuts it as it is needed.
+
+    Args:
+        collectives: those of a program, with their origins and what the log says.
+    """
+    if not collectives.rematerializations:
+        return collectives
+    return replace(
+        collectives,
+        collectives=tuple(
+            replace(
+                collective,
+                parts=tuple(
+                    _with_rematerialization(part, collectives.rematerializations)
+                    if collective.kind == "all-gather"
+                    else part
+                    for part in collective.parts
+                ),
+            )
+            for collective in collectives.collectives
+        ),
+    )
+
+
+def _with_rematerialization(part: Part, remade: Sequence[Rematerialization]) -> Part:
+    origin = part.origin
+    if origin is None or origin.kind != "resharding" or not _is_whole(origin.after):
+        return part
+    wanted = {_spec(move.moved_to) for move in remade if _is_about(move, part, origin)}
+    if not wanted:
+        return part
+    (after,) = wanted if len(wanted) == 1 else (None,)  # Else it is for any of them.
+    return replace(part, origin=replace(origin, after=after))
+
+
+def _is_whole(spec: Spec | None) -> bool:
+    return isinstance(spec, PartitionSpec) and not any(spec.entries)
+
+
+def _is_about(move: Rematerialization, part: Part, origin: CollectiveOrigin) -> bool:
+    """Whether it is of the tensor that is gathered whole: by its op, its sharding and its blocks.
+
+    XLA names the op that makes the tensor, the constraint on it, or the copy that it was to become
+    for the op that needs it, which has that one's name.
+    """
+    before = move.moved_from.placement if move.moved_from is not None else None
+    shapes = [leaf.dimensions for leaf in part.shape.leaves]
+    if (
+        before is None
+        or move.shape is None
+        or len(shapes) != 1
+        or len(before.dims) != len(shapes[0])
+    ):
+        return False
+    named = (move.scope, move.primitive)
+    is_constrained = any(
+        annotation.kind == "constraint" and scope_of(f"{annotation.name}/{_CONSTRAINT}") == named
+        for annotation in origin.annotations
+        if annotation.role == "has"
+    )
+    return (
+        (
+            named == (part.scope, part.primitive)
+            or name_in(move.primitive, move.scope) == origin.value
+            or is_constrained
+        )
+        and before.local_shape(shapes[0]) == move.shape.dimensions
+        and _spec(move.moved_from) == origin.before
+    )
+
+
+def _spec(sharded: Sharded | None) -> Spec | None:
+    """A sharding as JAX writes it; None where no axes say it."""
+    if sharded is None or sharded.placement is None or sharded.mesh is None:
+        return None
+    return spec_at(sharded.placement, len(sharded.placement.dims), sharded.mesh)
 
 
 def _read(message: str, module: HloModule, mesh: Mesh | None) -> Rematerialization:

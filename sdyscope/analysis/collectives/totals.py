@@ -49,6 +49,7 @@ class Part:
             communicated value becomes; None where it becomes none.
         named_after: what XLA names it after: the op that needs it, what makes its value, nothing.
             If it is not the op, ``tags`` were found along the value in the compiled program.
+        exchanged: whether devices exchanged their blocks of it right before it is gathered.
         origin: why it is there; None where that was not looked for.
     """
 
@@ -66,6 +67,7 @@ class Part:
     argument: int | None = None
     result: int | None = None
     named_after: NamedAfter = "op"
+    exchanged: bool = False
     origin: CollectiveOrigin | None = None
 
     __document__ = (

@@ -152,4 +152,9 @@ def _op_name(op: Op, call: Op | None = None) -> str:
     if call is not None:
         scope = scope_in(op_name(call), scope)
     name = primitive or op.mnemonic
+    return name_in(name, scope)
+
+
+def name_in(name: str, scope: str) -> str:
+    """The name of what an op makes, by JAX's primitive and the op's scope."""
     return f"{name} in {scope}" if scope else name

@@ -65,6 +65,31 @@ def test_tags_of_both_ends() -> None:
     assert (part.tags, part.makers, part.named_after) == (((9,),), ((5,),), "op")
 
 
+def test_what_moves_a_value_for_another_op_does_not_make_it() -> None:
+    """One permutation serves two ops; XLA names it after the first."""
+    lines = f"""
+%p = f32[4,8]{{1,0}} parameter(0)
+%m = f32[4,8]{{1,0}} collective-permute(%p), channel_id=2, source_target_pairs={{{{0,1}},{{1,0}}}}
+%g = f32[8,8]{{1,0}} all-gather(%m), {GROUPS}, dimensions={{0}}
+%d = f32[8,8]{{1,0}} {DOT % ("%g", "%g")}
+ROOT %t = (f32[4,8]{{1,0}}, f32[8,8]{{1,0}}) tuple(%m, %d)
+"""
+    text = f"HloModule m, num_partitions=8\n\nENTRY e {{\n{lines.strip()}\n}}\n"
+    tags = {"m": ((3,),), "g": ((5,),), "d": ((5,),)}
+    gather = next(
+        collective
+        for collective in collectives(read_hlo(text), (), tags).collectives
+        if collective.kind == "all-gather"
+    )
+    (part,) = gather.parts
+    assert (part.tags, part.makers, part.argument) == (((5,),), (), 0)
+    assert part.exchanged
+
+
+def test_what_is_gathered_as_it_is_made_was_not_exchanged() -> None:
+    assert not gathered(', metadata={op_name="jit(f)/dot_general"}').exchanged
+
+
 def test_an_argument_is_known_by_its_name() -> None:
     part = only(
         f"""

@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from user_programs import USER_PROGRAMS
 
-from sdyscope.analysis.collectives import origin_needs
+from sdyscope.analysis.collectives import boundaries, origin_needs
 from sdyscope.analysis.collectives.comms import comms_document
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.errors import CompilerError
@@ -668,7 +668,7 @@ def test_a_loop_that_keeps_an_axis_needs_nothing_without_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where it is not known that what is gathered is what the loop carries."""
-    monkeypatch.setattr(origin_needs.Boundaries, "carries", {})
+    monkeypatch.setattr(boundaries.Boundaries, "carries", {})
     arguments = abstract((16, 8), "data"), abstract((8, 8), None, "model")
     parts = parts_of(collectives_of(jax.jit(swapped_carries), *arguments))
     assert "while" not in {origin.op for _, _, origin in parts}
@@ -804,6 +804,40 @@ def test_a_loop_moves_its_carry_once_it_is_cut_as_the_weight_is() -> None:
     parts = parts_of(collectives_of(jax.jit(step), *arguments))
     (said,) = (origin_text(origin) for each, _, origin in parts if "permute" in each.kind)
     assert said.startswith("the carry x is P(None, 'model') but dot_general, given w ")
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize("is_constrained", [False, True], ids=["as it comes", "constrained"])
+def test_what_xla_rematerializes_is_needed_as_its_log_says(
+    is_constrained: bool, partitioner: Any
+) -> None:
+    """It knows no way from P(('model', 'data'), None) to P(None, 'model') but to gather all."""
+
+    @jax.jit
+    def step(x: Any, w: Any) -> Any:
+        x = jnp.tanh(x)
+        if is_constrained:
+            x = constrained(x, ("model", "data"), None)
+        return constrained(x @ w, None, "data")
+
+    arguments = abstract((16, 16), ("model", "data")), abstract((16, 32), "model", "data")
+    collectives = collectives_of(step, *arguments, partitioner=partitioner)
+    assert len(collectives.rematerializations) == 1
+    (origin,) = (origin for each, _, origin in parts_of(collectives) if each.kind == "all-gather")
+    assert spec_text(origin.before) == "P(('model', 'data'), None)"
+    assert spec_text(origin.after) == "P(None, 'model')"
+
+
+def test_what_is_gathered_whole_without_a_word_of_xla_is_needed_whole() -> None:
+    @jax.jit
+    def step(x: Any, w: Any) -> Any:
+        return constrained(jnp.tanh(x) @ w, None, "model")
+
+    collectives = collectives_of(
+        step, abstract((16, 32), "data"), abstract((32, 16), None, "model")
+    )
+    ((_, _, origin),) = parts_of(collectives)
+    assert spec_text(origin.after) == "P(None, None)"
 
 
 def test_the_table_shards_the_residual_stream() -> None:
@@ -1209,6 +1243,97 @@ def test_what_xla_moves_to_an_axis_and_gathers_there_is_not_another_dimension_on
     parts = parts_of(of_cube(jitted, *arguments, partitioner=partitioner))
     (origin,) = (origin for each, _, origin in parts if each.kind == "all-gather")
     assert {name for name, _ in named(origin, "has")} == {"y"}
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_rows_that_xla_moves_to_the_columns_axis_and_gathers_are_not_the_columns(
+    partitioner: Any,
+) -> None:
+    """It moves `g` from P('b', 'a') to P('a', 'b') and gathers its rows over `a`: f32[16,8]."""
+
+    def step(g: Any, at: Any) -> Any:
+        return jnp.zeros((32, 16)).at[at].add(jnp.tanh(g))
+
+    mesh = compat.abstract_mesh(CUBE)
+    at = jax.ShapeDtypeStruct((16,), jnp.int32, sharding=NamedSharding(mesh, P("b")))
+    jitted = jax.jit(step, out_shardings=NamedSharding(mesh, P(("a", "c"), "b")))
+    parts = parts_of(of_cube(jitted, cubed((16, 16), "b", "a"), at, partitioner=partitioner))
+    (origin,) = (
+        origin
+        for each, part, origin in parts
+        if each.kind == "all-gather" and part.shape.leaves[0].dimensions == (16, 8)
+    )
+    assert {
+        axis.name for each in origin.annotations if each.role == "has" for axis in each.axes
+    } == {"b"}
+    assert spec_text(origin.before) == "P('b', 'a')"
+    assert origin.after is None  # What the columns are on then is not known.
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_is_exchanged_for_an_op_is_not_what_made_its_operand(partitioner: Any) -> None:
+    """XLA moves the sum over `b`, which the sum itself does not have, and `u` does."""
+
+    def step(u: Any, v: Any, h: Any) -> Any:
+        on = NamedSharding(compat.abstract_mesh(CUBE), P(("c", "a")))
+        total = jax.lax.with_sharding_constraint(jnp.tanh(u) + v, on)
+        return jnp.einsum("bi,bj->ij", total, jnp.tanh(h))
+
+    arguments = (
+        cubed((16, 16), ("c", "a"), "b"),
+        cubed((16, 16), ("c", "a")),
+        cubed((16, 16), ("b", "c"), "a"),
+    )
+    outs = NamedSharding(compat.abstract_mesh(CUBE), P("a", "c"))
+    jitted = jax.jit(step, out_shardings=outs)
+    parts = parts_of(of_cube(jitted, *arguments, partitioner=partitioner))
+    (origin,) = (origin for each, _, origin in parts if each.kind == "all-to-all")
+    assert (spec_text(origin.before), origin.op) == ("P(('c', 'a'), None)", "dot_general")
+    assert not origin.uncertain
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_is_moved_for_a_product_goes_where_its_result_has_it(partitioner: Any) -> None:
+    """XLA cuts `g` to f32[16,4], which is the block of `h`, too."""
+
+    def step(q: Any, k: Any, h: Any) -> Any:
+        g = jnp.einsum("hts,shd->thd", q, k).reshape(16, 16)
+        return jnp.einsum("bi,bj->ij", g, jnp.tanh(h)).T
+
+    arguments = (
+        cubed((4, 16, 16), "c"),
+        cubed((16, 4, 4), None, "c"),
+        cubed((16, 16), None, ("c", "b")),
+    )
+    outs = NamedSharding(compat.abstract_mesh(CUBE), P(None, ("a", "c")))
+    jitted = jax.jit(step, out_shardings=outs)
+    parts = parts_of(of_cube(jitted, *arguments, partitioner=partitioner))
+    (origin,) = (origin for each, _, origin in parts if each.kind == "collective-permute")
+    assert spec_text(origin.before) == "P(None, 'c')"
+
+
+@pytest.mark.parametrize(
+    ("combined", "partitioner"),
+    [(jnp.multiply, "shardy"), (lambda x, y: jnp.concatenate([x, y]), "gspmd")],
+    ids=["elementwise", "concatenation"],
+)
+def test_what_xla_cuts_and_moves_is_not_another_operand_with_such_a_block_turned(
+    combined: Any, partitioner: Any
+) -> None:
+    """It cuts the sine to f32[16,4]; the block of the cosine is f32[4,16]."""
+    arguments = cubed((16, 16), None, "c"), cubed((16, 16), ("c", "b"))
+    outs = NamedSharding(compat.abstract_mesh(CUBE), P(None, ("a", "c")))
+    jitted = jax.jit(lambda x, y: combined(jnp.sin(x), jnp.cos(y)), out_shardings=outs)
+    parts = parts_of(of_cube(jitted, *arguments, partitioner=partitioner))
+    moved = {
+        tuple(axis.name for axis in each.axes or ()): (origin.value, spec_text(origin.before))
+        for each, _, origin in parts
+        if each.kind == "collective-permute"
+    }
+    assert moved == {
+        ("a", "c"): ("sin", "P(None, 'c')"),
+        ("a", "b", "c"): ("cos", "P(('c', 'b'), None)"),
+    }
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)

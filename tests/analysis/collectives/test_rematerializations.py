@@ -2,12 +2,21 @@
 
 # ruff: noqa: E501 - lines of HLO are long
 
+from dataclasses import replace
+
 import pytest
 
-from sdyscope.analysis.collectives.rematerializations import rematerializations
+from sdyscope.analysis.collectives.read import collectives
+from sdyscope.analysis.collectives.rematerializations import (
+    rematerializations,
+    with_rematerializations,
+)
 from sdyscope.analysis.naming.scopes import phase_of, scope_of
+from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.hlo import read_hlo
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import PartitionSpec
+from sdyscope.words.origins import spec_text
 from sdyscope.words.rematerializations import resharding_text
 
 MESH = Mesh.of({"a": 2, "b": 2, "c": 2})
@@ -105,3 +114,46 @@ def test_a_rematerialization_that_is_cut_short_says_so():
     for length in range(len(WARNING)):
         (rematerialization,) = rematerializations([WARNING[:length]], module)
         assert rematerialization.is_cut == (length < end), WARNING[:length]
+
+
+def required(log: str, primitive: str = "dot_general", value: str = "sin in layer"):
+    """The sharding that is required of what is gathered whole, with this log."""
+    module = read_hlo(f"""HloModule m, num_partitions=8
+
+ENTRY e {{
+  %p = f32[2,16,16] parameter(0)
+  ROOT %g = f32[8,16,32] all-gather(%p), channel_id=1, replica_groups=[1,8]<=[8], metadata={{op_name="jit(step)/layer/{primitive}"}}
+}}
+""")
+    read = collectives(module, [MESH])
+    origin = CollectiveOrigin(
+        kind="resharding",
+        value=value,
+        before=PartitionSpec((("b", "c"), None, "a")),
+        after=PartitionSpec((None, None, None)),
+        op=primitive,
+        scope="layer",
+        source=None,
+        annotations=(),
+    )
+    (collective,) = read.collectives
+    known = replace(collective, parts=(replace(collective.parts[0], origin=origin),))
+    logged = rematerializations(log.splitlines(), module, MESH)
+    (collective,) = with_rematerializations(
+        replace(read, collectives=(known,), rematerializations=logged)
+    ).collectives
+    assert collective.parts[0].origin is not None
+    return spec_text(collective.parts[0].origin.after)
+
+
+def test_what_is_gathered_whole_is_needed_as_the_log_says():
+    whole, after = "P(None, None, None)", "P(None, ('a', 'b', 'c'), None)"
+    assert required(WARNING, primitive="sharding_constraint") == after
+    assert required(WARNING, value="sharding_constraint in layer") == after
+    # Of another op; of another size; from another sharding.
+    assert required(WARNING) == whole
+    assert required(WARNING.replace("f32[2,", "f32[4,"), "sharding_constraint") == whole
+    assert required(WARNING.replace("[4,1,2]", "[4,2,1]"), "sharding_constraint") == whole
+    # Cut for two ops, of which it may be for either.
+    other = WARNING.replace("[1,8,1]", "[1,1,8]")
+    assert required(f"{WARNING}\n{other}", "sharding_constraint") == ""

@@ -1,0 +1,60 @@
+"""Where values go on at the boundaries of functions, loops and `shard_map`s."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final
+
+from sdyscope.facts.propagated import ValueId
+from sdyscope.graph import OpGraph
+
+#: The op of a `shard_map`, without its dialect.
+SHARD_MAP: Final = "manual_computation"
+
+
+class Boundaries:
+    """What values are on the other side of the boundaries of functions and regions.
+
+    Args:
+        graph: op graph of the lowered module.
+    """
+
+    def __init__(self, graph: OpGraph) -> None:
+        self.graph = graph
+
+    @cached_property
+    def invariant(self) -> set[ValueId]:
+        """The arguments of loops that are passed on as they are."""
+        return {
+            target
+            for kind, source, target in self.graph.crossings()
+            if kind == "loop" and source == target
+        }
+
+    @cached_property
+    def carries(self) -> dict[int, list[ValueId]]:
+        """By loop, the arguments of its body."""
+        arguments: dict[int, list[ValueId]] = {}
+        for kind, _, target in self.graph.crossings():
+            loop = self.graph.ops[target[0]].parent
+            if kind == "loop" and loop is not None:
+                arguments.setdefault(loop, []).append(target)
+        return arguments
+
+    @cached_property
+    def bodies(self) -> dict[int, list[tuple[int, ValueId]]]:
+        """By `shard_map` or loop, what its body returns, each with the number of the result."""
+        returned: dict[int, list[tuple[int, ValueId]]] = {}
+        for kind, source, (op, result) in self.graph.crossings():
+            if kind == "yield" and self.graph.ops[op].mnemonic in (SHARD_MAP, "while"):
+                returned.setdefault(op, []).append((result, source))
+        return returned
+
+    @cached_property
+    def passed(self) -> dict[ValueId, list[ValueId]]:
+        """By value, what it is on the other side of a boundary of a function or region."""
+        targets: dict[ValueId, list[ValueId]] = {}
+        for kind, source, target in self.graph.crossings():
+            if kind != "loop" and not self.graph.ops[target[0]].is_result:
+                targets.setdefault(source, []).append(target)
+        return targets
