@@ -602,6 +602,17 @@ def batch_constrained_where_it_comes_in():
     return program(f, array((64, 64), None, "model"), array((16, 64), None))
 
 
+@spares("batch-not-sharded")
+def quantized_weights():
+    """A step that returns the next value of its activations, and whose weights are int8."""
+
+    def forward(weights, h):
+        return jnp.tanh(h @ weights["up"].astype(h.dtype))
+
+    weights = {"up": array((64, 64), "model", dtype=jnp.int8)}
+    return program(forward, weights, array((16, 64), "data"))
+
+
 @finds("next-value-differs", "params['w0']")
 def returned_otherwise():
     moved = {f"w{k}": on("model", "data") for k in range(4)}

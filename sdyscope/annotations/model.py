@@ -38,6 +38,8 @@ its sharding on Explicit axes."""
 _JIT = frozenset({"jit", "pjit"})
 #: What JAX calls a constraint that the author wrote; nothing for a nested jit's in newer versions.
 _CONSTRAINTS = _JIT | {"sharding_constraint", "reshard", ""}
+#: What JAX writes constraints for that are no types of values.
+_NO_TYPES = frozenset({"shard_map", "call_exported"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +123,13 @@ class Annotation:
     def named_kind(self) -> NamedKind:
         """What to call it.
 
-        JAX's own constraints are for types, but for those of a nested ``shard_map`` and of keys,
-        which it leaves open.
+        JAX's own constraints are for types, but for those of a nested ``shard_map``, those for what
+        an exported function takes and returns, and those of keys, which it leaves open.
         """
         is_jax_s = self.kind == "constraint" and not self.is_authored
         is_key = self.dtype == "ui32" and bool(self.open_dims)
-        return "type" if is_jax_s and self.primitive != "shard_map" and not is_key else self.kind
+        is_type = is_jax_s and self.primitive not in _NO_TYPES and not is_key
+        return "type" if is_type else self.kind
 
     def sharded(self, meshes: Mapping[str, Mesh | str], otherwise: Mesh | None) -> Sharded:
         """The sharding by itself.

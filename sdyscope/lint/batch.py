@@ -27,10 +27,11 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
     axis saves memory and no time.
 
     A batch is an argument that is called `batch`, `inputs`, `x`, `tokens`, `targets` and the like,
-    or one of whole numbers that a train step does not return the next value of. Scalars and
-    arguments whose first dimension is not that of the largest batch (masks, tables) are not
-    checked, nor is one with no dimension that divides. Any dimension counts, so a sequence over
-    `data` is not reported, and so does a constraint on the argument if that is all that uses it.
+    or one of `int32` or `int64` that a train step does not return the next value of (`int8` and
+    `uint8` may be quantized weights). Scalars and arguments whose first dimension is not that of
+    the largest batch (masks, tables) are not checked, nor is one with no dimension that divides.
+    Any dimension counts, so a sequence over `data` is not reported, and so does a constraint on the
+    argument if that is all that uses it.
     """
     mesh = subject.mesh
     axes = [axis for axis in mesh.axes if axis.size > 1 and is_data_axis(axis.name)]
@@ -77,7 +78,8 @@ def _constrained_over(subject: Subject, argument: Placed) -> frozenset[str]:
 def batches(subject: Subject) -> Sequence[Placed]:
     """The arguments that hold a batch: by their names, and the whole numbers of a train step.
 
-    Other arguments that a train step does not return may be parameters that are not trained.
+    Other arguments that a train step does not return may be parameters that are not trained; whole
+    numbers of one byte, quantized ones.
     """
     arguments = subject.arguments
     carried = {arguments[number].group for number in subject.next_values.values()}
@@ -85,7 +87,7 @@ def batches(subject: Subject) -> Sequence[Placed]:
     for argument in arguments:
         if not argument.shape or argument.group in carried:
             continue
-        whole = bool(carried) and argument.row.dtype in ("i32", "i64", "i8", "ui8")
+        whole = bool(carried) and argument.row.dtype in ("i32", "i64")
         if whole or _BATCHES.fullmatch(argument.group) is not None:
             leading.append(argument)
     return leading

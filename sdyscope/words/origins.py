@@ -194,7 +194,13 @@ _WHY: Final[Mapping[NotFound, str]] = {
 
 #: Reductions that are no sums, by JAX's names; `reduce` is one of several tensors at once.
 _NO_SUMS: Final = frozenset(
-    {"argmax", "argmin", "reduce", *(f"reduce_{of}" for of in ("and", "max", "min", "or", "prod"))}
+    {
+        "argmax",
+        "argmin",
+        "reduce",
+        *(f"reduce_{of}" for of in ("and", "max", "min", "or", "prod", "xor")),
+        *(f"scatter-{of}" for of in ("max", "min", "mul")),  # such as of segment_max
+    }
 )
 
 

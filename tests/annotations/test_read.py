@@ -85,7 +85,8 @@ module @m {{
     %4 = call @relu(%3) : (tensor<8xf32>) -> tensor<8xf32> loc("jit(m)/jit(relu)"("m.py":3:4))
     %5 = sdy.sharding_constraint %4 <@mesh, [{{"b"}}]> : tensor<8xf32> loc("jit(m)/sharding_constraint"("m.py":3:4))
     %6 = sdy.sharding_constraint %arg1 <@mesh, [{{"a", ?}}, {{}}]> : tensor<4x2xui32> loc("jit(m)/random_split"("m.py":4:4))
-    return %5, %6 : tensor<8xf32>, tensor<4x2xui32>
+    %7 = sdy.sharding_constraint %5 <@mesh, [{{}}]> : tensor<8xf32> loc("jit(m)/call_exported"("m.py":5:4))
+    return %7, %6 : tensor<8xf32>, tensor<4x2xui32>
   }}
 }}""")
     assert [
@@ -98,6 +99,7 @@ module @m {{
         ("jit", 2, False, "type"),
         ("sharding_constraint", 3, True, "constraint"),
         ("random_split", 4, False, "constraint"),
+        ("call_exported", 5, False, "constraint"),
     ]
 
 

@@ -1085,6 +1085,19 @@ def test_what_is_reduced_with_its_indices_is_reduced_and_gathered_with_certainty
         )
 
 
+@pytest.mark.parametrize(
+    ("reduce", "verb"), [("max", "reduces"), ("min", "reduces"), ("sum", "sums")]
+)
+def test_of_scatters_only_those_that_add_sum(reduce: str, verb: str) -> None:
+    """Messages over devices, of which each node takes the largest, as `segment_max` does."""
+    segment = getattr(jax.ops, f"segment_{reduce}")
+    arguments = abstract((64,), "data"), abstract((64,), "data")
+    ((_, _, origin),) = parts_of(
+        collectives_of(jax.jit(lambda x, nodes: segment(x, nodes.astype(int), 16)), *arguments)
+    )
+    assert origin_text(origin).startswith(f"it {verb} a dimension sharded over data by")
+
+
 def test_what_a_lookup_gathers_is_for_the_axis_that_its_table_and_indices_contend_for() -> None:
     """XLA splits it over another axis, which the indices go over to; without either it does not."""
     x, w = abstract((16, 32), None, "data"), abstract((32, 32), "model", "data")
