@@ -331,7 +331,7 @@ class Staged(Once):
     ) -> Propagated:
         """What propagation decided for every value of the module under a partitioner.
 
-        Shardy's own passes run in this process, for a mesh of any size. GSPMD's propagation is part
+        Shardy's own passes run here, for a mesh of any size. GSPMD's propagation is part
         of XLA, which compiles the module just so far, in a process of its own.
 
         Args:

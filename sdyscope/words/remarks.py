@@ -147,16 +147,14 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "for what they run over{bandwidth}."
     ),
     "loops of unknown trips": (
-        "{count:,} of {of:,} loops {have} an unknown trip count and {counts} once: a step may "
+        "{count:,} of {loops} {have} an unknown trip count and {counts} once: a step may "
         "take longer."
     ),
     "conditionals": (
         "{conditionals}: the most expensive branch counts for arithmetic and memory, and "
         "collectives as if every branch were taken."
     ),
-    "uncounted calls": (
-        "{count:,} custom calls whose operations are not known count as 0: {first}."
-    ),
+    "uncounted calls": ("{custom_calls} whose operations are not known {counts} as 0: {first}."),
     "no peak": "No peak is known for {listed}: the peak of bf16 is used.",
     "counted by sdyscope": (
         "Operations and bytes are counted by sdyscope: XLA has no cost analysis for this."
@@ -265,6 +263,7 @@ def remark_text(remark: Remark | str) -> str:
         counts="counts" if is_one else "count",
         of=remark.of,
         process=process,
+        loops=counted(remark.of, "loop"),
         remade=counted(remark.of, "rematerialization"),
         bandwidth=f"; --bandwidth {remark.said}=90GB/s gives them" if remark.said else "",
         conditionals=counted(count, "conditional"),
@@ -324,7 +323,7 @@ def propagation_source_clause(source: PropagationSource) -> str:
     """What a propagation was taken from, to go on a sentence with; without the name of a dump."""
     match source.kind:
         case "passes":
-            return f"Shardy's passes of JAX {source.jax}, run in this process"
+            return f"Shardy's passes of JAX {source.jax}, run here"
         case "passes elsewhere":
             return f"Shardy's passes of JAX {source.jax}, run in its own process"
         case "dump":

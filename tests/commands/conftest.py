@@ -1,4 +1,4 @@
-"""Commands run in this process: no child is started, everything else is as on the command line."""
+"""Commands run here: no child is started, everything else is as on the command line."""
 
 import importlib.util
 import io

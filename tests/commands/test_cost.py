@@ -78,7 +78,7 @@ def test_a_loop_of_unknown_length_is_told(sdyscope, tmp_path):
     path = tmp_path / "looping.py"
     path.write_text(LOOPING)
     done = sdyscope("cost", f"{path}:program")
-    assert "1 of 1 loops has an unknown trip count and counts once" in done.out
+    assert "1 of 1 loop has an unknown trip count and counts once" in done.out
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,7 @@ def test_the_first_line_says_what_it_is_worth(sdyscope):
     done = sdyscope("propagate", "mlp", columns=100)
     assert (done.status, done.err) == (0, "")
     first, second, *_ = done.out.splitlines()
-    assert re.fullmatch(
-        r"Shardy: exact, from Shardy's passes of JAX \S+, run in this process", first
-    )
+    assert re.fullmatch(r"Shardy: exact, from Shardy's passes of JAX \S+, run here", first)
     assert second == "mlp; data=4 x model=2, 8 devices"
     for part in ("arguments (9)", "results (8)", "jvp(block0) (5) in models/mlp.py"):
         assert part in done.out

@@ -89,7 +89,7 @@ def test_what_a_propagation_was_taken_from():
     assert propagation_source_clause(dump) == "XLA's dump of a compile for 8 CPU devices"
     assert propagation_source_text(dump).endswith("for 8 CPU devices: module.txt")
     passes = PropagationSource("passes", jax="0.10.2")
-    assert propagation_source_text(passes) == "Shardy's passes of JAX 0.10.2, run in this process."
+    assert propagation_source_text(passes) == "Shardy's passes of JAX 0.10.2, run here."
     whole = PropagationSource("lowered module")
     assert propagation_source_clause(whole) == "the lowered module"
     assert (

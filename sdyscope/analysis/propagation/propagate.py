@@ -205,7 +205,7 @@ def propagate_document(
     replay = Replay(shardy) if shardy is not None and shardy.propagated.steps else None
     if replay is None and (steps or at_step is not None):
         raise TargetError(
-            "There are no steps: only Shardy's propagation, run in this process, numbers them."
+            "There are no steps: only Shardy's propagation, run here, numbers them."
             if shardy is None
             else "There are no steps: no axis moved.",
         )
