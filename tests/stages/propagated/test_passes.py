@@ -123,3 +123,9 @@ def test_a_process_of_sdyscope_s_own_asks_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr(progress, "_trail", [])
     progress.leave_trail(str(tmp_path / "doing"))
     assert Inspection(resolve("mlp"), ["shardy"]).propagated().counts
+
+
+def test_what_shardy_leaves_need_not_verify(monkeypatch):
+    """Shardy of JAX 0.7 sums over an axis that a dimension has; such a module can't be parsed."""
+    monkeypatch.setattr(passes, "_run_apart", lambda bytecode, passes: b"not a module")
+    assert Inspection(resolve("mlp"), ["shardy"]).propagated().counts
