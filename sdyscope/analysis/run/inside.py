@@ -289,8 +289,8 @@ def _regrouped(
 def _reordered(value: InnerValue, sizes: Mapping[str, int]) -> tuple[str, ...]:
     """The axes of a `ppermute` that are not in the order of the mesh.
 
-    JAX numbers the devices of a `ppermute` in the mesh's order (until 0.12, which refuses another),
-    and those of every other collective and of `axis_index` in the order of the call.
+    JAX numbers the devices of a `ppermute` in the mesh's order (until 0.11.1, which refuses
+    another), and those of every other collective and of `axis_index` in the order of the call.
     """
     named = [axis for axis in value.over if sizes.get(axis, 1) > 1]
     in_order = sorted(named, key=list(sizes).index)
