@@ -84,18 +84,8 @@ def with_origins(
         return collectives
     decided = PropagatedAxes(graph, propagated, collectives.mesh)
     search = _Search(decided, AnnotatedAxes(decided, annotations, pointers))
-    return replace(
-        collectives,
-        collectives=tuple(
-            replace(
-                collective,
-                parts=tuple(
-                    search.at(_calls_of(part)).with_origin(collective, part)
-                    for part in collective.parts
-                ),
-            )
-            for collective in collectives.collectives
-        ),
+    return collectives.with_parts(
+        lambda collective, part: search.at(_calls_of(part)).with_origin(collective, part)
     )
 
 

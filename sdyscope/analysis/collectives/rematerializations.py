@@ -59,22 +59,13 @@ def with_rematerializations(collectives: Collectives) -> Collectives:
     Args:
         collectives: those of a program, with their origins and what the log says.
     """
-    if not collectives.rematerializations:
+    remade = collectives.rematerializations
+    if not remade:
         return collectives
-    return replace(
-        collectives,
-        collectives=tuple(
-            replace(
-                collective,
-                parts=tuple(
-                    _with_rematerialization(part, collectives.rematerializations)
-                    if collective.kind == "all-gather"
-                    else part
-                    for part in collective.parts
-                ),
-            )
-            for collective in collectives.collectives
-        ),
+    return collectives.with_parts(
+        lambda collective, part: (
+            _with_rematerialization(part, remade) if collective.kind == "all-gather" else part
+        )
     )
 
 

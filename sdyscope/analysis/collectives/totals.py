@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -306,6 +306,16 @@ class Collectives(Summarized):
         "not_understood_count",
         "notes",
     )
+
+    def with_parts(self, changed: Callable[[Collective, Part], Part]) -> Collectives:
+        """The same collectives, with what each tensor of them is changed to."""
+        return replace(
+            self,
+            collectives=tuple(
+                replace(each, parts=tuple(changed(each, part) for part in each.parts))
+                for each in self.collectives
+            ),
+        )
 
     @cached_property
     def total(self) -> Tally:
