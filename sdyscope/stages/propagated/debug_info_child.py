@@ -16,7 +16,7 @@ import msgspec
 from jaxlib.mlir import ir
 
 from sdyscope.process import worker
-from sdyscope.stages.propagated.passes_child import run_unverified, shardy_context
+from sdyscope.stages.propagated.passes_child import pass_manager, shardy_context
 from sdyscope.syntax.strings import string_value
 
 #: The attribute with steps.
@@ -303,9 +303,9 @@ def _answer(request: DebugInfoRequest) -> DebugInfoAnswer:
         try:
             module = ir.Module.parse(request.module)
             reader = _Reader()
-            run_unverified(module, request.until_flow)
+            pass_manager(request.until_flow).run(module.operation)
             reader.flow(module)
-            run_unverified(module, request.rest)
+            pass_manager(request.rest).run(module.operation)
         except Exception as error:  # MLIRError, by several names
             return DebugInfoAnswer(
                 error=str(error).strip().partition("\n")[0] or type(error).__name__

@@ -102,10 +102,7 @@ def run(module: Any, *passes: str, managers: dict[tuple[str, ...], Any] | None =
                 if is_trailed():
                     passing(pass_name(each[0]))
                 if each not in known:
-                    text = f"builtin.module({','.join(each)})"
-                    known[each] = compat.passmanager.PassManager.parse(text)
-                    # What Shardy writes on a while is more than its verifier allows.
-                    known[each].enable_verifier(False)
+                    known[each] = passes_child.pass_manager(each)
                 known[each].run(module.operation)
             passing("")
         except Exception as error:  # MLIRError, or ValueError for a pass that there is not

@@ -66,23 +66,23 @@ def shardy_context() -> Any:
     return context
 
 
-def run_unverified(module: Any, passes: Sequence[str]) -> None:
-    """Runs passes over a module, in place.
+def pass_manager(passes: Sequence[str]) -> Any:
+    """What runs passes over a module, in place, and verifies none between them.
 
     Raises:
-        Exception: MLIR's error, by several names.
+        Exception: there is no such pass: MLIR's error, by several names, as of a pass that fails.
     """
     manager = passmanager.PassManager.parse(f"builtin.module({','.join(passes)})")
     # What Shardy writes on a while, as its steps, is more than its verifier allows.
     manager.enable_verifier(False)
-    manager.run(module.operation)
+    return manager
 
 
 def _answer(request: PassesRequest) -> PassesAnswer:
     with shardy_context(), captured_stderr() as written:
         try:
             module = ir.Module.parse(request.module)
-            run_unverified(module, request.passes)
+            pass_manager(request.passes).run(module.operation)
         except Exception as error:  # MLIRError, by several names
             return PassesAnswer(error=str(error) or type(error).__name__, written=written())
         file = io.BytesIO()
