@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from sdyscope.patches.source import Source, Splice
+from sdyscope.patches.source import Source, Splice, last_name
 
 #: What jit is called. Equinox's `filter_jit` takes none of jit's own keywords.
 _JIT = frozenset({"jit", "pjit"})
@@ -109,19 +109,15 @@ def jit_sites(source: Source) -> Iterator[JitSite]:
     """Every place of a source that jits a function."""
     for node in source.nodes():
         if isinstance(node, cst.Call):
-            name = _name(node.func)
+            name = last_name(node.func)
             first = node.args[0].value if node.args and node.args[0].keyword is None else None
-            if name in _JIT or (name in _PARTIAL and first is not None and _name(first) in _JIT):
+            if name in _JIT or (
+                name in _PARTIAL and first is not None and last_name(first) in _JIT
+            ):
                 yield JitSite(source, source.line(node), node)
         elif (
             isinstance(node, cst.Name | cst.Attribute)
-            and _name(node) in _JIT
+            and last_name(node) in _JIT
             and isinstance(source.parent(node), cst.Decorator)
         ):
             yield JitSite(source, source.line(node), node)
-
-
-def _name(node: cst.BaseExpression) -> str:
-    if isinstance(node, cst.Attribute):
-        return node.attr.value
-    return node.value if isinstance(node, cst.Name) else ""

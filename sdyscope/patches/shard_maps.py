@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from sdyscope.patches.source import Source
+from sdyscope.patches.source import Source, last_name
 from sdyscope.patches.specs import SpecLiteral, spec_literals
 
 _SHARD_MAP, _PARTIAL = "shard_map", "partial"
@@ -65,9 +65,13 @@ def map_sites(source: Source, axes: Collection[str]) -> Iterator[MapSite]:
 def _given(call: cst.Call) -> dict[str, cst.BaseExpression]:
     """What is given to shard_map, by name; nothing of another call."""
     arguments = list(call.args)
-    if _name(call.func) == _PARTIAL and arguments and _name(arguments[0].value) == _SHARD_MAP:
+    if (
+        last_name(call.func) == _PARTIAL
+        and arguments
+        and last_name(arguments[0].value) == _SHARD_MAP
+    ):
         arguments = arguments[1:]
-    elif _name(call.func) != _SHARD_MAP:
+    elif last_name(call.func) != _SHARD_MAP:
         return {}
     given: dict[str, cst.BaseExpression] = {}
     for at, argument in enumerate(arguments):
@@ -87,7 +91,7 @@ def _mapped(source: Source, call: cst.Call, given: Mapping[str, cst.BaseExpressi
     if isinstance(function, cst.Lambda):
         return "<lambda>"
     if function is not None:
-        return _name(function)
+        return last_name(function)
     if isinstance(around, cst.Decorator):
         decorated = source.parent(around)
         return decorated.name.value if isinstance(decorated, cst.FunctionDef) else ""
@@ -100,9 +104,3 @@ def _literals(
     if isinstance(node, cst.Tuple | cst.List):
         return tuple(literals.get(element.value) for element in node.elements)
     return (literals.get(node),)
-
-
-def _name(node: cst.BaseExpression) -> str:
-    if isinstance(node, cst.Attribute):
-        return node.attr.value
-    return node.value if isinstance(node, cst.Name) else ""

@@ -205,3 +205,10 @@ def spliced(text: str, splices: Iterable[Splice]) -> str:
         parts += [text[at : splice.start], splice.text]
         at = splice.end
     return "".join([*parts, text[at:]])
+
+
+def last_name(node: cst.BaseExpression) -> str:
+    """The name that ends what is named: `jit` of `jax.jit`; empty for any other expression."""
+    if isinstance(node, cst.Attribute):
+        return node.attr.value
+    return node.value if isinstance(node, cst.Name) else ""

@@ -8,6 +8,7 @@ arguments of a call (``shard(x, 'data', None)``). What an expression says that i
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
@@ -111,8 +112,15 @@ class SpecLiteral:
         old, new = padded(before, rank), padded(after, rank)
         length = len(tokens)
         needed = max((at + 1 for at, entry in enumerate(new) if entry is not None), default=0)
+        # Where dimensions are exchanged, so is what is written of them: `P(RULES["mlp"], None)`.
+        exchanged = Counter(new[:length]) == Counter(old[:length])
+        written = {entry: token.text for entry, token in zip(old, tokens, strict=False)}
         splices = [
-            Splice(token.start, token.end, spec_entry_text(new[at], self.source.quote))
+            Splice(
+                token.start,
+                token.end,
+                written[new[at]] if exchanged else spec_entry_text(new[at], self.source.quote),
+            )
             for at, token in enumerate(tokens)
             if new[at] != old[at]
         ]

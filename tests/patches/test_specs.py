@@ -30,6 +30,9 @@ def says(text, before, after, rank):
         ("x = ('data', None)", ("data", None), (None, None), 2, "x = (None, None)"),
         ("x = ['data']", ("data",), ("data", "model"), 2, "x = ['data', 'model']"),
         ("P(BATCH, None)", ("data", None), ("data", "model"), 2, 'P(BATCH, "model")'),
+        # What is written of dimensions that are exchanged is kept.
+        ("P(R['in'], TP)", (None, "model"), ("model", None), 2, "P(TP, R['in'])"),
+        ("P(TP, None)", ("model", None), (None, "data"), 2, 'P(None, "data")'),
         ("s((8, 4), 'data')", ("data",), (None, "data"), 2, "s((8, 4), None, 'data')"),
         ("s((8,), 'data', dtype=d)", ("data",), (None,), 1, "s((8,), None, dtype=d)"),
         ('P("data")', ("data",), ("model",), 1, 'P("model")'),

@@ -63,7 +63,8 @@ def _key(annotation: Annotation | OriginAnnotation) -> tuple[str, str]:
     if annotation.kind in ("argument", "result"):
         path = annotation.path if isinstance(annotation, Annotation) else annotation.name
         return annotation.kind, path
-    return annotation.kind, str(annotation.source)
+    kind = annotation.named_kind if isinstance(annotation, Annotation) else annotation.kind
+    return kind, str(annotation.source)
 
 
 def evidence(program: Staged, collectives: Collectives) -> Evidence:

@@ -23,6 +23,7 @@ from sdyscope.analysis.fix.evidence import Evidence, Weight, evidence
 from sdyscope.analysis.fix.expressions import Expression, expressions
 from sdyscope.analysis.fix.focus import Focus, focus_on
 from sdyscope.analysis.fix.maps import map_specs
+from sdyscope.analysis.fix.out_shardings import edited_types, is_type
 from sdyscope.analysis.fix.proposals import (
     LiteralSites,
     Proposal,
@@ -74,8 +75,17 @@ _LEAST = 0.02
 #: How many edits of one place are compiled.
 _OF_A_PLACE = 2
 
+#: Of how many edits that make a device compute more another is looked for that makes up for it.
+_MADE_UP_FOR = 3
+
+#: Of how many edits, the best first, it is tried which to take together.
+_TOGETHER = 12
+
 #: Edits of what goes in and comes out.
 _AT_THE_ENDS = ("argument", "result", "donation")
+
+#: Edits of what is given: on Explicit axes the types of what is made of it follow.
+_TYPING = ("argument", "optimizer state")
 
 #: More edits than are ever taken together.
 _MANY = 1 << 10
@@ -94,6 +104,8 @@ class Effort:
         specs: how many shardings to try for an expression.
         checks: how many of the best XLA partitions, which costs a second and knows better.
         meshes: how many other sizes of the mesh's axes to trace, where these are asked about.
+        types: how many edits to trace of a program on Explicit axes, where no prediction speaks for
+            what is not traced.
         placements: of how many ways to shard a constraint's values over all axes to predict what
             they send.
     """
@@ -107,6 +119,7 @@ class Effort:
     checks: int = 8
     placements: int = 24
     meshes: int = 8
+    types: int = 16
 
 
 @dataclass(frozen=True)
@@ -209,12 +222,17 @@ class _Fixer:
         else:
             proposals = self.proposals(collectives)
             self.notify("predicting edits", 0.2)
-            candidates = self.predicted(proposals)
+            typed = [proposal for proposal in proposals if self.is_typed(proposal.edit)]
+            candidates = self.predicted([each for each in proposals if each not in typed])
+            traced = list(self.traced(typed[: self.effort.types]))
+            traced += list(self.traced_together(traced))
             if self.focus.on_mesh:
                 sizes = list(islice(mesh_sizes(self.workshop, self.mesh), self.effort.meshes))
                 proposals += sizes
+                traced += self.traced(sizes)
+            if traced:
                 candidates = sorted(
-                    [*candidates, *self.of_mesh_sizes(sizes)],
+                    [*candidates, *self.promising(traced)],
                     key=lambda candidate: candidate.change.order,
                 )
         self.notify("tracing edited sources", 0.5)
@@ -250,7 +268,8 @@ class _Fixer:
         graph = self.trials.graph
         annotations = self.program.annotations("shardy")
         proposals: list[Proposal] = []
-        for site in constraint_sites(self.workshop, graph, annotations, self.mesh):
+        written = [annotation for annotation in annotations if not is_type(annotation)]
+        for site in constraint_sites(self.workshop, graph, written, self.mesh):
             weights = [
                 weight for annotation in site.annotations if (weight := about.of(annotation))
             ]
@@ -260,7 +279,9 @@ class _Fixer:
             if site.spec is not None and sent:
                 near = specs_near(site.spec, site.shape, self.mesh, axes)
                 proposals += [site.changed(spec, sent) for spec in near]
-        proposals += self.of_expressions(about)
+        if not self.has_types:
+            proposals += self.of_expressions(about)
+        proposals += edited_types(self.workshop, graph, annotations, self.mesh, about)
         proposals += self.of_arguments(about)
         proposals += donations(self.workshop)
         proposals += open_results(self.workshop)
@@ -275,6 +296,15 @@ class _Fixer:
             if self.focus.allows(proposal.edit, proposal.weight, proposal.names)
         ]
         return sorted(proposals, key=lambda proposal: -proposal.weight)
+
+    @cached_property
+    def has_types(self) -> bool:
+        """Whether the program is on Explicit axes, where types say how values are sharded."""
+        return any(map(is_type, self.program.annotations("shardy")))
+
+    def is_typed(self, edit: SourceEdit) -> bool:
+        """Whether types of values follow an edit, so that only tracing tells what it makes."""
+        return edit.kind == "type" or (self.has_types and edit.kind in _TYPING)
 
     def of_expressions(self, about: Evidence) -> Iterator[Proposal]:
         """New constraints on what axes went through on their way to the largest collectives."""
@@ -531,8 +561,6 @@ class _Fixer:
             prediction = self.trials.tried(edits, on_cpu=self.on_cpu)
         except (CompilerError, TargetError):
             return None
-        if self.base.flops and (prediction.flops or 0.0) > self.base.flops * (1 + 2 * WORTH):
-            return None  # What sends less because every device computes more is no remedy.
         donated = [edit.annotation for edit in edits if isinstance(edit, DonatedArgument)]
         shared = sum(
             tensor.placement.bytes_per_device(tensor.shape or (), tensor.dtype)
@@ -541,10 +569,16 @@ class _Fixer:
         )
         return replace(prediction, shared=prediction.shared + shared)
 
+    def computes_more(self, prediction: Prediction) -> bool:
+        """Whether every device computes more, and sends less at that price: that is no remedy."""
+        flops = prediction.flops or 0.0
+        return bool(self.base.flops) and flops > (self.base.flops or 0.0) * (1 + 2 * WORTH)
+
     def predicted(self, proposals: Sequence[Proposal]) -> list[FixCandidate]:
         """Single edits that promise something, and edits together that promise more."""
         single: list[FixCandidate] = []
         unknown: list[FixCandidate] = []
+        computing: list[FixCandidate] = []
         for proposal in proposals:
             if self.tried >= self.effort.predictions:
                 break
@@ -553,32 +587,93 @@ class _Fixer:
                 continue
             prediction = self.predict([proposal])
             if prediction is not None:
-                single.append(FixCandidate((proposal,), prediction, self.promise(prediction)))
+                candidate = FixCandidate((proposal,), prediction, self.promise(prediction))
+                (computing if self.computes_more(prediction) else single).append(candidate)
         single.sort(key=lambda candidate: candidate.change.product)
-        good = [
-            candidate for candidate in self.checked(single) if candidate.change.product < 1 - WORTH
-        ]
+        pairs = self.made_up_for(computing, single)
+        by_promise = sorted([*single, *pairs], key=lambda candidate: candidate.change.product)
+        good = [each for each in self.checked(by_promise) if each.change.product < 1 - WORTH]
         good.sort(key=lambda candidate: candidate.change.order)
         together = list(self.together(good))
         known = sorted([*unknown, *good, *together], key=lambda candidate: candidate.change.order)
         return [*known, *freeing(single, self.before.total or self.base.held)]
 
-    def of_mesh_sizes(self, proposals: Sequence[Proposal]) -> Iterator[FixCandidate]:
-        """Other sizes of the mesh's axes that promise something, each traced to be predicted."""
+    def made_up_for(
+        self, computing: Sequence[FixCandidate], single: Sequence[FixCandidate]
+    ) -> Iterator[FixCandidate]:
+        """Edits that make a device compute more, each with another with which it does not.
+
+        A product whose axis another tensor brought, say, is not sharded any more when that tensor
+        is sharded as it should be, until its own weights are.
+        """
+        promising = sorted(
+            (candidate for candidate in computing if candidate.change.product < 1 - WORTH),
+            key=lambda candidate: candidate.change.product,
+        )
+        others = sorted([*single, *computing], key=lambda candidate: candidate.change.product)
+        for candidate in promising[:_MADE_UP_FOR]:
+            (proposal,) = candidate.proposals
+            elsewhere = (
+                other.proposals[0]
+                for other in others
+                if other.proposals[0].edit.source != proposal.edit.source
+            )
+            for other in islice(elsewhere, _TOGETHER):
+                if self.tried >= self.effort.predictions:
+                    return
+                prediction = self.predict([proposal, other])
+                if prediction is not None and not self.computes_more(prediction):
+                    yield FixCandidate((proposal, other), prediction, self.promise(prediction))
+
+    def traced(self, proposals: Iterable[Proposal]) -> Iterator[FixCandidate]:
+        """Single edits, each traced to be predicted, whatever they promise.
+
+        Those of the mesh's sizes, and those that types of values follow.
+        """
         for proposal in proposals:
-            self.notify("tracing on another mesh", 0.3)
-            candidate = FixCandidate((proposal,), None, Change(1.0))
-            edited = self.build(candidate)
-            if edited is None:
-                continue
-            self.tried += 1
-            flops = edited.prediction.flops or 0.0
-            more = bool(self.base.flops) and flops > (self.base.flops or 0.0) * (1 + 2 * WORTH)
-            change = self.promise(edited.prediction)
-            if more or change.product >= 1 - WORTH:
+            yield from self.tried_by_trace((proposal,))
+
+    def tried_by_trace(self, proposals: tuple[Proposal, ...]) -> Iterator[FixCandidate]:
+        """Edits taken together, traced to be predicted; nothing where JAX refuses them."""
+        self.notify("tracing edited sources", 0.3)
+        candidate = FixCandidate(proposals, None, Change(1.0))
+        edited = self.build(candidate)
+        if edited is None:
+            return
+        self.tried += 1
+        change = self.promise(edited.prediction)
+        if self.computes_more(edited.prediction):
+            change = replace(change, time=max(change.time, 1.0), memory=max(change.memory, 1.0))
+        yield replace(candidate, change=change)
+
+    def promising(self, traced: Iterable[FixCandidate]) -> Iterator[FixCandidate]:
+        """Those of the traced edits that promise something."""
+        for candidate in traced:
+            if candidate.change.product < 1 - WORTH:
+                yield candidate
+            else:
                 self.refuse(candidate, "sends no less")
-                continue
-            yield replace(candidate, change=change)
+
+    def traced_together(self, traced: Sequence[FixCandidate]) -> Iterator[FixCandidate]:
+        """The best of the edits that were traced with others, as long as each wins more.
+
+        The others too that win nothing alone: where one value is sharded as it should be, what is
+        made of it has to follow.
+        """
+        single = sorted(traced, key=lambda candidate: candidate.change.order)
+        best = next((each for each in single if each.change.product < 1 - WORTH), None)
+        while best is not None and len(best.proposals) < self.effort.edits:
+            before, taken = best.change, {each.edit.source for each in best.proposals}
+            elsewhere = [each for each in single if each.proposals[0].edit.source not in taken]
+            more = [
+                candidate
+                for other in elsewhere[:_TOGETHER]
+                for candidate in self.tried_by_trace((*best.proposals, *other.proposals))
+                if is_worth_it(candidate.change.over(before), other.proposals[0].edit)
+            ]
+            best = min(more, key=lambda candidate: candidate.change.order, default=None)
+            if best is not None:
+                yield best
 
     def checked(self, single: Sequence[FixCandidate]) -> list[FixCandidate]:
         """The best edits by what XLA's own partitioner makes of them, the rest as predicted.
@@ -590,10 +685,11 @@ class _Fixer:
         places: Counter[object] = Counter()
         asked: list[FixCandidate] = []
         for candidate in hopeful:
-            edit = candidate.proposals[0].edit
-            if edit.kind == "donation" or places[edit.source] == _OF_A_PLACE:
+            edits = _edits(candidate)
+            place = tuple(edit.source for edit in edits)
+            if edits[0].kind == "donation" or places[place] == _OF_A_PLACE:
                 continue
-            places[edit.source] += 1
+            places[place] += 1
             asked.append(candidate)
         asked = asked[: self.effort.checks]
         if not asked or self.trials.devices > LARGEST_CPU:
@@ -605,10 +701,10 @@ class _Fixer:
             return list(single)
         known: dict[int, FixCandidate] = {}
         for candidate in asked:
-            edits = [edit for each in candidate.proposals for edit in each.trial or ()]
+            trial = [edit for each in candidate.proposals for edit in each.trial or ()]
             assert candidate.prediction is not None
             try:
-                traffic = self.trials.partition(edits, on_cpu=self.on_cpu)
+                traffic = self.trials.partition(trial, on_cpu=self.on_cpu)
             except (CompilerError, TargetError):
                 known[id(candidate)] = replace(candidate, change=Change(1.0))
                 continue
@@ -624,15 +720,15 @@ class _Fixer:
         # Predictions are compared with predictions: XLA's partitioner was asked for single edits.
         assert best.prediction is not None
         predicted = self.promise(best.prediction)
-        for _ in range(self.effort.edits - 1):
+        while len(best.proposals) < self.effort.edits:
             taken = {proposal.edit.source for proposal in best.proposals}
             more: list[FixCandidate] = []
-            for other in good[:12]:
-                if other.proposals[0].edit.source in taken or other.proposals[0] in best.proposals:
+            for other in good[:_TOGETHER]:
+                if len(other.proposals) > 1 or other.proposals[0].edit.source in taken:
                     continue
                 proposals = (*best.proposals, *other.proposals)
                 prediction = self.predict(proposals)
-                if prediction is None:
+                if prediction is None or self.computes_more(prediction):
                     continue
                 candidate = FixCandidate(proposals, prediction, self.promise(prediction))
                 # Each edit has to be worth it beside those that are taken already.
@@ -754,7 +850,11 @@ class _Fixer:
                 proposals = [*best.candidate.proposals]
                 proposals[at] = site.changed(spec, proposal.weight)
                 prediction = self.predict(proposals)
-                if prediction is not None and self.promise(prediction).time <= most:
+                if (
+                    prediction is not None
+                    and not self.computes_more(prediction)
+                    and self.promise(prediction).time <= most
+                ):
                     change = self.promise(prediction)
                     candidates.append(FixCandidate(tuple(proposals), prediction, change))
         candidates.sort(key=lambda candidate: candidate.change.product)

@@ -435,3 +435,59 @@ def test_what_a_line_announces_with_a_colon_is_said_too():
     error.rest = "\n\n* x has size 3\n* y has size 5"
     assert _sentence(error).endswith("not divisible: * x has size 3")
     assert _sentence(SdyscopeError("No mesh.")) == "No mesh."
+
+
+#: Where `down` is turned round, the axis of its columns is what shards the product with `head`. As
+#: it should be, nothing shards that product, until `head` does.
+TURNED = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 4, "model": 2}
+AXES = {"rows": None, "columns": "model"}
+
+
+def program(mesh):
+    def sharded(shape, spec, dtype=jnp.float32):
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
+
+    def loss(params, x):
+        h = x + jax.nn.relu(x @ params["up"]) @ params["down"]
+        return jnp.mean((h @ params["head"]) ** 2)
+
+    def step(params, x):
+        grads = jax.grad(loss)(params, x)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+
+    params = {
+        "up": sharded((128, 512), P(None, "model")),
+        "down": sharded((512, 128), P(AXES["rows"], AXES["columns"])),
+        "head": sharded((128, 1024), P(None, None)),
+    }
+    x = sharded((512, 128), P("data"))
+    return Program("step", jax.jit(step, donate_argnums=0), (params, x))
+"""
+
+
+def test_an_edit_that_computes_more_is_taken_with_one_that_makes_up_for_it(tmp_path):
+    file = tmp_path / "turned_round.py"
+    file.write_text(TURNED)
+
+    def build():
+        return resolve(f"{file}:program")
+
+    program = Inspection(build(), ("shardy",))
+    effort = replace(QUICK, expressions=0, arguments=5)
+    found = fixed(program, build, effort=effort, root=str(tmp_path))
+    best = found.remedies[0]
+    assert best.proven
+    edits = [(edit.name, edit.before, edit.after) for edit in best.edits]
+    assert edits == [
+        ("params['down']", P((None, "model")), P(("model", None))),
+        ("params['head']", P((None, None)), P((None, "model"))),
+    ]
+    assert best.after.flops <= found.before.flops
+    # What was written of the dimensions is exchanged with them.
+    assert 'P(AXES["columns"], AXES["rows"])' in best.texts[str(file)]

@@ -1,0 +1,114 @@
+"""Edits of how values are sharded on Explicit axes, where the source says that.
+
+There the sharding is part of a value's type, and that of one value decides those of others: only
+tracing the edited source tells what is sent then, and whether JAX takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+import libcst as cst
+
+from sdyscope.analysis.fix.evidence import Evidence, Weight
+from sdyscope.analysis.fix.proposals import Proposal, Splices, spec_of, specs_near
+from sdyscope.analysis.fix.workshop import Workshop
+from sdyscope.annotations import Annotation
+from sdyscope.facts.edits import SourceEdit
+from sdyscope.graph import OpGraph
+from sdyscope.patches.out_shardings import OutSharding, out_shardings
+from sdyscope.patches.source import Source, last_name
+from sdyscope.patches.specs import padded
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.source import SourceLocation
+
+
+def is_type(annotation: Annotation) -> bool:
+    """Whether it is of a value on Explicit axes: of its type, or what it is resharded to."""
+    return annotation.named_kind == "type" or annotation.primitive == "reshard"
+
+
+def edited_types(
+    workshop: Workshop,
+    graph: OpGraph,
+    annotations: Iterable[Annotation],
+    mesh: Mesh,
+    about: Evidence,
+) -> Iterator[Proposal]:
+    """The edits after which the source says another sharding of values that much is sent for.
+
+    Args:
+        workshop: the program.
+        graph: op graph of its module under Shardy.
+        annotations: those of the module.
+        mesh: its mesh.
+        about: what is sent for what.
+    """
+    said = {file: list(out_shardings(workshop.source(file), mesh.shape)) for file in workshop.files}
+    calls = {call for sites in said.values() for site in sites for call in site.calls}
+    made: dict[cst.BaseExpression, list[Annotation]] = {}
+    for annotation in filter(is_type, annotations):
+        for frame in workshop.spans.get(annotation.op, ()):
+            if not workshop.editable(frame.file):
+                continue
+            node = workshop.source(frame.file).expression(frame)
+            if node in calls:
+                made.setdefault(node, []).append(annotation)
+                break
+    for sites in said.values():
+        for site in sites:
+            own = [annotation for call in site.calls for annotation in made.get(call, ())]
+            yield from _of_site(site, own, graph, mesh, about)
+
+
+def _of_site(
+    site: OutSharding, made: Sequence[Annotation], graph: OpGraph, mesh: Mesh, about: Evidence
+) -> Iterator[Proposal]:
+    """The edits of one place, if it says the same of all that is made with it."""
+    literal = site.literal
+    source = literal.source
+    own = [
+        (annotation, spec)
+        for annotation in made
+        if annotation.shape
+        and (spec := spec_of(annotation, graph, mesh)) is not None
+        and literal.says(spec, len(annotation.shape)) is not None
+    ]
+    specs = {padded(spec, len(annotation.shape or ())) for annotation, spec in own}
+    if len(specs) != 1:
+        return
+    first, spec = own[0]
+    shape = first.shape or ()
+    weights = list(_weights([annotation for annotation, _ in own], about))
+    sent = sum(weight.sent for weight in weights)
+    if not sent:
+        return
+    name, line = _made(source, site.calls[0]), SourceLocation(source.file, literal.line)
+    axes = [axis for weight in weights for axis in weight.names]
+    for after in specs_near(spec, shape, mesh, axes):
+        splices = literal.with_spec(spec, after, len(shape))
+        if splices:
+            edit = SourceEdit("type", name, spec, after, line, len(own))
+            written: Splices = {source.file: splices}
+            yield Proposal(edit, None, partial(dict, written), sent)
+
+
+def _weights(annotations: Iterable[Annotation], about: Evidence) -> Iterator[Weight]:
+    """What is sent for annotations, each place once, and for their values."""
+    seen: dict[int, Weight] = {}
+    for annotation in annotations:
+        for weight in (about.of(annotation), about.values.get((annotation.op, 0))):
+            if weight is not None:
+                seen[id(weight)] = weight
+    yield from seen.values()
+
+
+def _made(source: Source, call: cst.Call) -> str:
+    """What is made by a call: the name that it is given, or the call as it is written."""
+    around = source.parent(call)
+    if isinstance(around, cst.Assign) and len(around.targets) == 1:
+        return source.written(around.targets[0].target)
+    if last_name(call.func) == "reshard" and call.args:
+        return " ".join(source.written(call.args[0].value).split())
+    return " ".join(source.written(call).split())
