@@ -91,7 +91,7 @@ _OTHERS: Final[Mapping[str, str]] = {
 _WHY_NOT: Final[Mapping[NotTakenBecause, str]] = {
     "not written": "not written",
     "left open": "not written: the program leaves it to the compiler",
-    "no place": "not written: nothing in the source was found that shards it",
+    "no place": "not written: nothing in the source was found that shards just that",
     "shared place": "not written: what shards it in the source shards another tensor as well",
     "not built": "the edited source does not build",
     "no other program": "the edited source traces to the same program",

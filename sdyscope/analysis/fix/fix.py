@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from sdyscope.analysis.fix.proposals import (
     LiteralSites,
     Proposal,
     constraint_sites,
+    dims_of,
     donations,
     fuller_specs,
     new_constraint,
@@ -59,9 +61,10 @@ from sdyscope.patches.diff import applied, relative, unified_diff
 from sdyscope.patches.source import Splice
 from sdyscope.staged import Staged, compile_together
 from sdyscope.stages.edited.overlay import overlaid, under_settings
-from sdyscope.stages.propagated.annotate import DonatedArgument
-from sdyscope.values.mesh import AxisRef
-from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec
+from sdyscope.stages.propagated.annotate import DonatedArgument, ShardingEdit
+from sdyscope.values.dtypes import num_bytes
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
 
 if TYPE_CHECKING:
     from sdyscope.analysis.search.space import Setting
@@ -222,6 +225,7 @@ class _Fixer:
         else:
             proposals = self.proposals(collectives)
             self.notify("predicting edits", 0.2)
+            self.say_what_has_no_place(proposals)
             typed = [proposal for proposal in proposals if self.is_typed(proposal.edit)]
             candidates = self.predicted([each for each in proposals if each not in typed])
             traced = list(self.traced(typed[: self.effort.types]))
@@ -497,12 +501,42 @@ class _Fixer:
             for number, parameter in kept_for(leaves, in_passes, set(returned)).items()
         }
 
+    def say_what_has_no_place(self, proposals: Sequence[Proposal]) -> None:
+        """Says what optimizer state should be sharded as its parameters, and no place can say it.
+
+        Most often one sharding is written for the whole state, whatever its parameters have.
+        """
+        written = {
+            name for each in proposals if each.edit.kind == "optimizer state" for name in each.names
+        }
+        rows = {row.index or 0: row for row in self.rows if row.kind == "argument"}
+        apart: list[tuple[Tensor, PartitionSpec, PartitionSpec]] = []
+        for index, parameter in self.parameters.items():
+            row, other = rows.get(index), rows.get(parameter)
+            if row is None or other is None or row.path in written:
+                continue
+            if not (self.focus.is_anything or row.path in self.focus.tensors):
+                continue
+            own, its = _asked(row, self.mesh), _asked(other, self.mesh)
+            rank = len(row.shape or ())
+            if own is None or its is None or dims_of(own, rank) == dims_of(its, rank):
+                continue
+            apart.append((row, own, its))
+        if not apart:
+            return
+        trial = tuple(
+            ShardingEdit(row.lowered["shardy"], NamedSharding(self.mesh, its))
+            for row, _, its in apart
+            if "shardy" in row.lowered
+        )
+        largest, before, _ = max(apart, key=lambda each: math.prod(each[0].shape or ()))
+        edit = SourceEdit("optimizer state", largest.path, before, None, None, len(apart))
+        prediction = self.predict([Proposal(edit, trial, dict)])
+        if prediction is not None and self.promise(prediction).product < 1 - WORTH:
+            self.not_taken.append(NotTaken((edit,), "no place"))
+
     def redundant(self, row: Any) -> float:
         """Bytes of a tensor that a device holds and would not if all axes sharded it."""
-        import math
-
-        from sdyscope.values.dtypes import num_bytes
-
         annotation = row.lowered.get("shardy")
         if annotation is None or annotation.placement is None or row.shape is None:
             return 0.0
@@ -1084,6 +1118,12 @@ def _sentence(error: SdyscopeError) -> str:
     """What an error says, with the line that its first one announces with a colon."""
     lines = [line.strip() for line in (error.rest or "").splitlines() if line.strip()]
     return " ".join((error.message, *lines[:1])) if error.message.endswith(":") else error.message
+
+
+def _asked(row: Tensor, mesh: Mesh) -> PartitionSpec | None:
+    """How an argument is asked to be sharded on a mesh; None where it is left open."""
+    asked = None if row.requested is None else row.requested.sharding
+    return None if asked is None or asked.mesh != mesh else asked.spec
 
 
 def _edits(candidate: FixCandidate) -> tuple[SourceEdit, ...]:

@@ -491,3 +491,47 @@ def test_an_edit_that_computes_more_is_taken_with_one_that_makes_up_for_it(tmp_p
     assert best.after.flops <= found.before.flops
     # What was written of the dimensions is exchanged with them.
     assert 'P(AXES["columns"], AXES["rows"])' in best.texts[str(file)]
+
+
+#: One sharding is written for the whole state, and its parameters have several.
+STATE = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 8}
+
+
+def program(mesh):
+    def sharded(tree, spec):
+        on = NamedSharding(mesh, spec)
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=on), tree)
+
+    def step(params, mu, x):
+        loss = lambda params: jnp.mean(jnp.tanh(x @ params["up"]) @ params["down"])
+        mu = jax.tree.map(lambda m, g: 0.9 * m + g, mu, jax.grad(loss)(params))
+        return jax.tree.map(lambda p, m: p - m, params, mu), mu
+
+    up, down = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 512), (512, 64)))
+    params = {"up": sharded(up, P(None, "data")), "down": sharded(down, P("data", None))}
+    mu = sharded({"up": up, "down": down}, SPEC)
+    x = sharded(jax.ShapeDtypeStruct((64, 64), jnp.float32), P("data"))
+    return Program("step", jax.jit(step, donate_argnums=(0, 1)), (params, mu, x))
+"""
+
+
+@pytest.mark.parametrize(("spec", "count"), [("P()", 2), ("P('data')", 1)])
+def test_state_that_no_place_can_shard_as_its_parameters_is_said(tmp_path, spec, count):
+    file = tmp_path / f"state_of_{count}.py"
+    file.write_text(STATE.replace("SPEC", spec))
+
+    def build():
+        return resolve(f"{file}:program")
+
+    effort = replace(QUICK, expressions=0, arguments=0, compiles=1)
+    found = fixed(Inspection(build(), ("shardy",)), build, effort=effort, root=str(tmp_path))
+    said = [each for each in found.not_taken if each.edits[0].kind == "optimizer state"]
+    (edit,) = said[0].edits
+    assert (said[0].why, edit.count) == ("no place", count)
+    assert edit.name == {2: "mu['down']", 1: "mu['up']"}[count]
