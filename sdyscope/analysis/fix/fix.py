@@ -39,6 +39,7 @@ from sdyscope.analysis.fix.proposals import (
 )
 from sdyscope.analysis.fix.prove import Twin
 from sdyscope.analysis.fix.rewrites import mesh_orders, mesh_sizes, partitionable, rewrites
+from sdyscope.analysis.fix.rules import edited_rules
 from sdyscope.analysis.fix.states import like_parameters
 from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Remedy, Verdict
 from sdyscope.analysis.fix.workshop import Rebuild, Workshop
@@ -87,6 +88,9 @@ _TOGETHER = 12
 #: Edits of what goes in and comes out.
 _AT_THE_ENDS = ("argument", "result", "donation")
 
+#: Edits of what says how others are sharded, or many.
+_TRACED = ("type", "logical axis")
+
 #: Edits of what is given: on Explicit axes the types of what is made of it follow.
 _TYPING = ("argument", "optimizer state")
 
@@ -107,8 +111,8 @@ class Effort:
         specs: how many shardings to try for an expression.
         checks: how many of the best XLA partitions, which costs a second and knows better.
         meshes: how many other sizes of the mesh's axes to trace, where these are asked about.
-        types: how many edits to trace of a program on Explicit axes, where no prediction speaks for
-            what is not traced.
+        traces: how many edits to trace of values' types on Explicit axes, and how many of rules
+            for logical axes: no prediction speaks for what is not traced.
         placements: of how many ways to shard a constraint's values over all axes to predict what
             they send.
     """
@@ -122,7 +126,7 @@ class Effort:
     checks: int = 8
     placements: int = 24
     meshes: int = 8
-    types: int = 16
+    traces: int = 16
 
 
 @dataclass(frozen=True)
@@ -226,9 +230,9 @@ class _Fixer:
             proposals = self.proposals(collectives)
             self.notify("predicting edits", 0.2)
             self.say_what_has_no_place(proposals)
-            typed = [proposal for proposal in proposals if self.is_typed(proposal.edit)]
-            candidates = self.predicted([each for each in proposals if each not in typed])
-            traced = list(self.traced(typed[: self.effort.types]))
+            untried = [each for each in proposals if not self.has_to_be_traced(each.edit)]
+            candidates = self.predicted(untried)
+            traced = list(self.traced(self.to_trace(proposals)))
             traced += list(self.traced_together(traced))
             if self.focus.on_mesh:
                 sizes = list(islice(mesh_sizes(self.workshop, self.mesh), self.effort.meshes))
@@ -287,6 +291,7 @@ class _Fixer:
             proposals += self.of_expressions(about)
         proposals += edited_types(self.workshop, graph, annotations, self.mesh, about)
         proposals += self.of_arguments(about)
+        proposals += edited_rules(self.workshop, self.mesh)
         proposals += donations(self.workshop)
         proposals += open_results(self.workshop)
         proposals += map_specs(self.workshop, graph, self.mesh, about, self.spec_at)
@@ -306,9 +311,16 @@ class _Fixer:
         """Whether the program is on Explicit axes, where types say how values are sharded."""
         return any(map(is_type, self.program.annotations("shardy")))
 
-    def is_typed(self, edit: SourceEdit) -> bool:
-        """Whether types of values follow an edit, so that only tracing tells what it makes."""
-        return edit.kind == "type" or (self.has_types and edit.kind in _TYPING)
+    def has_to_be_traced(self, edit: SourceEdit) -> bool:
+        """Whether only tracing tells what an edit makes: types of values follow it, or a rule."""
+        return edit.kind in _TRACED or (self.has_types and edit.kind in _TYPING)
+
+    def to_trace(self, proposals: Iterable[Proposal]) -> list[Proposal]:
+        """Those of the edits that have to be, what most is sent for first."""
+        edits = [proposal for proposal in proposals if self.has_to_be_traced(proposal.edit)]
+        rules = [proposal for proposal in edits if proposal.edit.kind == "logical axis"]
+        typed = [proposal for proposal in edits if proposal.edit.kind != "logical axis"]
+        return [*typed[: self.effort.traces], *rules[: self.effort.traces]]
 
     def of_expressions(self, about: Evidence) -> Iterator[Proposal]:
         """New constraints on what axes went through on their way to the largest collectives."""
@@ -662,7 +674,7 @@ class _Fixer:
     def traced(self, proposals: Iterable[Proposal]) -> Iterator[FixCandidate]:
         """Single edits, each traced to be predicted, whatever they promise.
 
-        Those of the mesh's sizes, and those that types of values follow.
+        Those of the mesh's sizes, of rules, and those that types of values follow.
         """
         for proposal in proposals:
             yield from self.tried_by_trace((proposal,))

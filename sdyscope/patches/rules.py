@@ -1,0 +1,100 @@
+"""Where a source says which mesh axes its logical axes are, as Flax's and Haliax's rules do.
+
+That is a sequence of pairs, ``(("batch", "data"), ("mlp", None))``, or a dict,
+``{"batch": "data", "mlp": None}``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from sdyscope.patches.source import Source, Splice
+from sdyscope.patches.specs import spec_entry_text
+
+#: Fewer pairs are no rules, but something else that has two parts.
+_LEAST = 2
+
+
+@dataclass(frozen=True)
+class LogicalRule:
+    """What a logical axis is mapped to.
+
+    Attributes:
+        source: the file.
+        line: its line.
+        name: the logical axis.
+        axes: the mesh axes; empty where it is not sharded.
+        node: what is written for them.
+    """
+
+    source: Source = field(repr=False, compare=False)
+    line: int
+    name: str
+    axes: tuple[str, ...]
+    node: cst.BaseExpression = field(repr=False, compare=False)
+
+    def with_axes(self, axes: Sequence[str]) -> Splice:
+        """The edit after which it is mapped to other mesh axes."""
+        start, end = self.source.extent(self.node)
+        if isinstance(self.node, cst.Tuple):
+            # With its parentheses, which are no part of a tuple's place.
+            start = self.source.text.rindex("(", 0, start + 1)
+            end = self.source.text.index(")", end - 1) + 1
+        entry = tuple(axes) if len(axes) > 1 else axes[0] if axes else None
+        return Splice(start, end, spec_entry_text(entry, self.source.quote))
+
+
+def logical_rules(source: Source, axes: Collection[str]) -> Iterator[LogicalRule]:
+    """Every rule of a source, of those that say mesh axes of some name and of no mesh axis.
+
+    Args:
+        source: the file.
+        axes: the names of the mesh's axes.
+    """
+    for node in source.nodes():
+        if not isinstance(node, cst.Tuple | cst.List | cst.Dict):
+            continue
+        pairs = [_pair(element) for element in node.elements]
+        if len(pairs) < _LEAST or None in pairs:
+            continue
+        rules: list[LogicalRule] = []
+        for key, value in filter(None, pairs):
+            name, own = ast.literal_eval(key.value), _axes(value, axes)
+            if not isinstance(name, str) or name in axes or own is None:
+                break
+            rules.append(LogicalRule(source, source.line(key), name, own, value))
+        if len(rules) == len(pairs) and any(rule.axes for rule in rules):
+            yield from rules
+
+
+def _pair(
+    element: cst.BaseElement | cst.BaseDictElement,
+) -> tuple[cst.SimpleString, cst.BaseExpression] | None:
+    """A name and what is said of it; None of anything else."""
+    if isinstance(element, cst.DictElement):
+        key, value = element.key, element.value
+    elif isinstance(element, cst.Element) and isinstance(element.value, cst.Tuple | cst.List):
+        if len(element.value.elements) != 2:
+            return None
+        key, value = (each.value for each in element.value.elements)
+    else:
+        return None
+    return (key, value) if isinstance(key, cst.SimpleString) else None
+
+
+def _axes(node: cst.BaseExpression, axes: Collection[str]) -> tuple[str, ...] | None:
+    """The mesh axes that are written; None for anything else."""
+    if isinstance(node, cst.Name) and node.value == "None":
+        return ()
+    if isinstance(node, cst.SimpleString):
+        name = ast.literal_eval(node.value)
+        return (name,) if name in axes else None
+    if isinstance(node, cst.Tuple | cst.List):
+        parts = [_axes(element.value, axes) for element in node.elements]
+        if all(part is not None and len(part) == 1 for part in parts):
+            return tuple(axis for part in parts for axis in part or ())
+    return None

@@ -1,0 +1,73 @@
+"""Rules that map logical axes to mesh axes."""
+
+import pytest
+
+from sdyscope.analysis.fix.fix import Effort, fixed
+from sdyscope.analysis.fix.rules import edited_rules
+from sdyscope.analysis.fix.workshop import Workshop
+from sdyscope.inspection import Inspection
+from sdyscope.targets import resolve
+from sdyscope.values.mesh import Mesh
+from sdyscope.words.edits import edit_text
+
+#: Nothing shards what the rule of `mlp` is for.
+STEP = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 4, "model": 2}
+RULES = (("batch", "data"), ("embed", None), ("mlp", None))
+
+
+def program(mesh):
+    def on(shape, *logical):
+        rules = dict(RULES)
+        sharding = NamedSharding(mesh, P(*[rules[name] for name in logical]))
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+
+    def loss(params, x):
+        return jnp.mean((jax.nn.relu(x @ params["up"]) @ params["down"]) ** 2)
+
+    def step(params, x):
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params, x))
+
+    params = {"up": on((64, 1024), "embed", "mlp"), "down": on((1024, 64), "mlp", "embed")}
+    x = on((64, 64), "batch", "embed")
+    return Program("step", jax.jit(step, donate_argnums=0), (params, x))
+"""
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    file = tmp_path_factory.mktemp("rules") / "with_rules.py"
+    file.write_text(STEP)
+    return lambda: resolve(f"{file}:program")
+
+
+@pytest.mark.compiles
+def test_a_rule_is_another_where_that_pays(build):
+    effort = Effort(expressions=0, arguments=0, edits=1, compiles=1, checks=0, traces=5)
+    found = fixed(Inspection(build(), ("shardy",)), build, effort=effort)
+    best = found.remedies[0]
+    assert best.proven
+    assert edit_text(best.edits[0]) == "map the logical axis 'mlp' to 'data' instead of None"
+    assert '("mlp", "data"))' in next(iter(best.texts.values()))
+    assert best.after.sent < found.before.sent
+    assert best.after.arguments < found.before.arguments
+
+
+def test_what_is_not_sharded_comes_first_and_one_of_each_rule(build):
+    workshop = Workshop(Inspection(build(), ("shardy",)), build)
+    edits = edited_rules(workshop, Mesh.of({"data": 4, "model": 2}))
+    # Texts, for this file is read, too: pairs would be rules.
+    assert [f"{each.edit.name}: {each.edit.after}" for each in edits] == [
+        "embed: P('data')",
+        "mlp: P('data')",
+        "batch: P(('data', 'model'))",
+        "embed: P('model')",
+        "mlp: P('model')",
+        "batch: P('model')",
+        "batch: P(None)",
+    ]

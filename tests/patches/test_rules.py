@@ -1,0 +1,58 @@
+"""Where a source says which mesh axes its logical axes are."""
+
+import pytest
+
+from sdyscope.patches.rules import logical_rules
+from sdyscope.patches.source import Source, spliced
+
+AXES = ("data", "model")
+
+
+def rules(text):
+    return [(rule.name, rule.axes) for rule in logical_rules(Source("m.py", text), AXES)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RULES = (('batch', 'data'), ('mlp', None))",
+        "RULES = [['batch', ['data']], ['mlp', None]]",
+        "RULES = {'batch': 'data', 'mlp': None}",
+    ],
+)
+def test_rules_are_pairs_of_a_name_and_mesh_axes(text):
+    assert rules(text) == [("batch", ("data",)), ("mlp", ())]
+
+
+def test_a_rule_may_have_several_axes():
+    assert rules("r = {'batch': ('data', 'model'), 'mlp': None}")[0] == ("batch", AXES)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "MESH = {'data': 4, 'model': 2}",
+        "SPECS = {'up': P('data'), 'down': P(None)}",
+        "x = {'lr': None, 'decay': None}",
+        "x = (('data', 'model'), ('model', 'data'))",
+        "x = [('mlp', 'data')]",
+        "x = {'mlp': 'data', **more}",
+    ],
+)
+def test_other_pairs_are_no_rules(text):
+    assert rules(text) == []
+
+
+@pytest.mark.parametrize(
+    ("axes", "then"),
+    [
+        ((), 'r = (("batch", None), ("mlp", None))'),
+        (("model",), 'r = (("batch", "model"), ("mlp", None))'),
+        (AXES, 'r = (("batch", ("data", "model")), ("mlp", None))'),
+    ],
+)
+@pytest.mark.parametrize("before", ['"data"', '("data",)', '["data"]', '("data", "model")'])
+def test_an_edit_writes_the_axes_and_nothing_else(before, axes, then):
+    text = f'r = (("batch", {before}), ("mlp", None))'
+    rule = next(logical_rules(Source("m.py", text), AXES))
+    assert spliced(text, [rule.with_axes(axes)]) == then
