@@ -329,6 +329,8 @@ class _Fixer:
         for expression in expressions(
             self.trials.graph, self.workshop.spans, self.workshop.editable
         ):
+            if any(self.trials.graph.ops[node].is_constraint for node, _ in expression.values):
+                continue  # What is constrained there already is edited at its constraint.
             weights = [about.values[value] for value in expression.values if value in about.values]
             sent = sum(weight.sent for weight in weights)
             if sent < _LEAST * total:

@@ -12,6 +12,7 @@ from sdyscope.analysis.fix.fix import (
     Effort,
     FixCandidate,
     Weighed,
+    _Fixer,
     _sentence,
     fixed,
     freeing,
@@ -19,7 +20,7 @@ from sdyscope.analysis.fix.fix import (
     is_less_at_no_price,
     is_worth_it,
 )
-from sdyscope.analysis.fix.focus import focus_on, focus_on_difference
+from sdyscope.analysis.fix.focus import Focus, focus_on, focus_on_difference
 from sdyscope.analysis.fix.proposals import Proposal, fuller_specs, open_results, specs_near
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.search.decisions import space
@@ -535,3 +536,54 @@ def test_state_that_no_place_can_shard_as_its_parameters_is_said(tmp_path, spec,
     (edit,) = said[0].edits
     assert (said[0].why, edit.count) == ("no place", count)
     assert edit.name == {2: "mu['down']", 1: "mu['up']"}[count]
+
+
+#: The hidden values are whole on each device, where the weights could shard them.
+WHOLE = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 2, "tensor": 4}
+
+
+def program(mesh):
+    def on(shape, *axes):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*axes)))
+
+    def layer(x, w):
+        h = jax.nn.relu(x @ w["in"])
+        h = jax.lax.with_sharding_constraint(h, NamedSharding(mesh, P("data", None)))
+        return x + h @ w["out"], None
+
+    def step(params, x):
+        grads = jax.grad(lambda params: jnp.mean(jax.lax.scan(layer, x, params)[0] ** 2))(params)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+
+    params = {
+        "in": on((3, 128, 512), None, None, "tensor"),
+        "out": on((3, 512, 128), None, "tensor"),
+    }
+    x = on((1024, 128), "data")
+    return Program("step", jax.jit(step, donate_argnums=0), (params, x))
+"""
+
+
+def test_what_is_constrained_is_edited_at_its_constraint_alone(tmp_path):
+    """A constraint around the one there is predicted to be worth as much, and wins nothing."""
+    file = tmp_path / "whole_hidden.py"
+    file.write_text(WHOLE)
+
+    def build():
+        return resolve(f"{file}:program")
+
+    program = Inspection(build(), ("shardy",))
+    fixer = _Fixer(program, build, None, Focus(), Effort(), None, "", None, None)
+    collectives = program.collectives("shardy")
+    fixer.focus, fixer.before = Focus(), fixer.figures(program, fixer.trials.predict(on_cpu=True))
+    edits = [proposal.edit for proposal in fixer.proposals(collectives)]
+    assert ("constraint", "h", None) in {(edit.kind, edit.name, edit.after) for edit in edits}
+    new = {edit.name for edit in edits if edit.kind == "new constraint"}
+    assert 'x @ w["in"]' in new
+    assert not any("with_sharding_constraint" in name for name in new)
