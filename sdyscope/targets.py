@@ -306,7 +306,7 @@ def _failed(what: str, error: BaseException) -> TargetError:
         f"{what}: {type(error).__name__}: {message or 'no message'}",
         file=line.file if line else None,
         line=line.line if line else None,
-        hint=_hint_of_platforms(error) or _hint_of_devices(message),
+        hint=_hint_by_jax(error) or _hint_of_devices(message),
     )
     target_error.rest = rest
     return target_error
@@ -320,13 +320,13 @@ _DEVICES_ASKED_FOR = re.compile(
 )
 
 
-def _hint_of_platforms(error: BaseException) -> str | None:
-    """What to do where JAX can't start the devices that the user's JAX_PLATFORMS names."""
+def _hint_by_jax(error: BaseException) -> str | None:
+    """What to do where JAX can't start the devices that are named, or is asked for some in vain."""
     if "jax" not in sys.modules:
         return None
     from sdyscope.stages import compat
 
-    return compat.hint_of_platforms(error)
+    return compat.hint_of_platforms(error) or compat.hint_of_abstract_meshes(error)
 
 
 def _hint_of_devices(message: str) -> str | None:

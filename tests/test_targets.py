@@ -12,7 +12,8 @@ from own_process import in_own_process
 
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.program import Program
-from sdyscope.stages.lowered.lower import lower
+from sdyscope.inspection import Inspection
+from sdyscope.stages.lowered.lower import NotLowerable, lower
 from sdyscope.targets import function_of, reference_models, resolve
 from sdyscope.values.mesh import Mesh
 
@@ -130,6 +131,25 @@ def test_wrong_words_for_reference_models(word, given, message):
         resolve(word, **given)
     assert caught.value.message.startswith(message)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("use", ["mesh.devices", "mesh.__enter__()"])
+def test_what_only_a_mesh_of_devices_has_is_said_to_need_one(tmp_path, use):
+    file = tmp_path / f"abstract_{len(use)}.py"
+    file.write_text(
+        "import jax, sdyscope\n"
+        f"def build(mesh):\n    {use}\n"
+        f"def traced(mesh):\n    return sdyscope.Program('f', jax.jit(lambda x: {use}), (1.0,))\n"
+    )
+    mesh = {"data": 4, "model": 2}
+    hint = "jax.make_mesh(mesh.axis_sizes, mesh.axis_names)"
+    with pytest.raises(TargetError) as caught:
+        resolve(f"{file}:build", mesh=mesh)
+    assert hint in caught.value.hint
+    assert caught.value.line == 3
+    with pytest.raises(NotLowerable) as refused:
+        _ = Inspection(resolve(f"{file}:traced", mesh=mesh)).lowered
+    assert hint in refused.value.hint
 
 
 def test_suggestions():

@@ -64,6 +64,7 @@ from sdyscope.stages.compat.meshes import all_explicit as all_explicit
 from sdyscope.stages.compat.meshes import device_mesh as device_mesh
 from sdyscope.stages.compat.meshes import device_order as device_order
 from sdyscope.stages.compat.meshes import has_context_mesh as has_context_mesh
+from sdyscope.stages.compat.meshes import hint_of_abstract_meshes as hint_of_abstract_meshes
 from sdyscope.stages.compat.meshes import is_explicit as is_explicit
 from sdyscope.stages.compat.meshes import mesh_context as mesh_context
 from sdyscope.stages.compat.meshes import mesh_of as mesh_of

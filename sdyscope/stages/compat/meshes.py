@@ -145,6 +145,16 @@ def spec_entries(spec: Any) -> tuple[Any, ...]:
     return tuple(spec._partitions)
 
 
+def hint_of_abstract_meshes(error: BaseException) -> str | None:
+    """What to do where something asks an AbstractMesh for what only one of devices has."""
+    if "AbstractMesh does not implement" not in str(error):
+        return None
+    return (
+        "The mesh that a program is given has no devices. Where yours needs some, make one that "
+        "has: jax.make_mesh(mesh.axis_sizes, mesh.axis_names)."
+    )
+
+
 def is_explicit(mesh: Any) -> bool:
     """Whether some axis of JAX's mesh is Explicit: shardings on it are part of the types."""
     return any(kind == AxisType.Explicit for kind in getattr(mesh, "axis_types", ()) or ())

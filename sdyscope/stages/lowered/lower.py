@@ -407,7 +407,7 @@ def _not_lowerable(
     elif stage is not None and _INDIVISIBLE.search(reason):
         hint = _indivisible(stage)
     else:
-        hint = compat.hint_of_platforms(error)
+        hint = compat.hint_of_platforms(error) or compat.hint_of_abstract_meshes(error)
     line = innermost_line(error, (Path(jax.__file__).parent, PACKAGE))
     refusal = NotLowerable(
         f"{name} can't be {verb}: {type(error).__name__}: {first or 'no message'}",
