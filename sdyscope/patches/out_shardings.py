@@ -16,7 +16,10 @@ from sdyscope.patches.specs import SpecLiteral, spec_literals
 
 #: What JAX calls the argument: of ``reshard`` it is the second, and has the other name.
 _KEYWORDS = frozenset({"out_sharding", "out_shardings"})
-_RESHARD = "reshard"
+
+#: What JAX calls the function that only puts a sharding on a value.
+RESHARD = "reshard"
+
 _NAMED = "NamedSharding"
 
 
@@ -54,7 +57,8 @@ def out_shardings(source: Source, axes: Collection[str]) -> Iterator[OutSharding
         elif isinstance(node, cst.Call):
             calls.append(node)
     for call in calls:
-        value = _sharding(call)
+        argument = sharding_argument(call)
+        value = None if argument is None else argument.value
         if isinstance(value, cst.Name):
             values = assigned.get(value.value, [])
             value = values[0] if len(values) == 1 else None
@@ -66,14 +70,14 @@ def out_shardings(source: Source, axes: Collection[str]) -> Iterator[OutSharding
         yield OutSharding(literals[value], tuple(makers))
 
 
-def _sharding(call: cst.Call) -> cst.BaseExpression | None:
-    """What a call says of its result; None where it says nothing.
+def sharding_argument(call: cst.Call) -> cst.Arg | None:
+    """The argument by which a call says how its result is sharded; None where it says nothing.
 
     The ``out_shardings`` of ``jit`` are of results, and another matter.
     """
-    is_reshard = last_name(call.func) == _RESHARD
+    is_reshard = last_name(call.func) == RESHARD
     for number, argument in enumerate(call.args):
         name = "" if argument.keyword is None else argument.keyword.value
         if name == "out_sharding" or (is_reshard and (name in _KEYWORDS or number == 1)):
-            return argument.value
+            return argument
     return None

@@ -17,7 +17,12 @@ from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.annotations import Annotation
 from sdyscope.facts.edits import SourceEdit
 from sdyscope.graph import OpGraph
-from sdyscope.patches.out_shardings import OutSharding, out_shardings
+from sdyscope.patches.out_shardings import (
+    RESHARD,
+    OutSharding,
+    out_shardings,
+    sharding_argument,
+)
 from sdyscope.patches.source import Source, last_name
 from sdyscope.patches.specs import padded
 from sdyscope.values.mesh import Mesh
@@ -105,10 +110,16 @@ def _weights(annotations: Iterable[Annotation], about: Evidence) -> Iterator[Wei
 
 
 def _made(source: Source, call: cst.Call) -> str:
-    """What is made by a call: the name that it is given, or the call as it is written."""
+    """What is made by a call: the name that it is given, else the call without its sharding."""
     around = source.parent(call)
     if isinstance(around, cst.Assign) and len(around.targets) == 1:
         return source.written(around.targets[0].target)
-    if last_name(call.func) == "reshard" and call.args:
-        return " ".join(source.written(call.args[0].value).split())
-    return " ".join(source.written(call).split())
+    given = sharding_argument(call)
+    texts = [
+        (f"{each.keyword.value}=" if each.keyword else each.star) + source.written(each.value)
+        for each in call.args
+        if each is not given
+    ]
+    if last_name(call.func) == RESHARD:
+        return " ".join(texts[0].split())
+    return " ".join(f"{source.written(call.func)}({', '.join(texts)})".split())
