@@ -194,14 +194,21 @@ _ELSEWHERE: Final = "what no PartitionSpec says"
 
 def moved_text(moved: Sequence[MovedResult]) -> str:
     """That results are sharded otherwise than before: ``result is P('x'), not P('x', 'y')``."""
-    named = [
-        f"{result.name} is {result.after or _ELSEWHERE}, not {result.before or _ELSEWHERE}"
-        for result in moved[:_MOVED]
-    ]
+    named = [_moved_result(result) for result in moved[:_MOVED]]
     if len(moved) > _MOVED:
         more = len(moved) - _MOVED
         named.append(f"{more:,} more {'is' if more == 1 else 'are'} sharded differently")
     return "; ".join(named)
+
+
+def _moved_result(result: MovedResult) -> str:
+    """One of them; with the meshes, where these are all that differs."""
+    before, after = result.before, result.after
+    texts = f"{after or _ELSEWHERE}", f"{before or _ELSEWHERE}"
+    if before is not None and after is not None and texts[0] == texts[1]:
+        meshes = (sizes_words(each.mesh.shape) for each in (after, before))
+        return f"{result.name} is {texts[0]} on {', not on '.join(meshes)}"
+    return f"{result.name} is {', not '.join(texts)}"
 
 
 def causes_texts(causes: AxisCauses) -> Iterator[str]:

@@ -11,8 +11,9 @@ from sdyscope.facts.counterfactuals import (
     TriedCause,
     TriedEdits,
 )
-from sdyscope.facts.edits import SourceEdit
+from sdyscope.facts.edits import MovedResult, SourceEdit
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.sharding import PartitionSpec as P
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.edits import (
@@ -20,6 +21,7 @@ from sdyscope.words.edits import (
     checked_edits_text,
     edit_text,
     edits_text,
+    moved_text,
     no_edits_text,
     no_removal_text,
     removal_texts,
@@ -208,3 +210,21 @@ def test_an_edit_of_the_mesh_says_which_mesh_it_makes():
 )
 def test_what_an_edit_leaves_whole_is_replicated(spec, words):
     assert then_text(CheckedEdits((), spec, True)) == f"it is then {words}"
+
+
+def test_results_that_only_another_mesh_moves_are_said_with_it():
+    spec, other = P(("data",)), P(("model",))
+    meshes = [Mesh.of({"data": 4, "model": 2}), Mesh.of({"model": 2, "data": 4})]
+    on, reordered = (NamedSharding(mesh, spec) for mesh in meshes)
+    assert moved_text([MovedResult("result", on, reordered)]) == (
+        "result is P('data') on model=2 x data=4, not on data=4 x model=2"
+    )
+    assert moved_text([MovedResult("result", on, NamedSharding(meshes[0], other))]) == (
+        "result is P('model'), not P('data')"
+    )
+
+
+def test_an_edit_of_a_rule_is_said_with_its_mesh_axes():
+    before, after = P((None,)), P((("data", "model"),))
+    edit = SourceEdit("logical axis", "mlp", before, after, None)
+    assert edit_text(edit) == "map the logical axis 'mlp' to ('data', 'model') instead of None"
