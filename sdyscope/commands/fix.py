@@ -52,7 +52,7 @@ def environment(
     default=200,
     show_default=True,
     metavar="N",
-    help="Edits to predict at most.",
+    help="Edits to predict at most; an eighth of it are traced, where only that tells.",
 )
 @click.option(
     "--compiles",
@@ -104,7 +104,7 @@ def command(
     first-difference: where the partitioners begin to differ. By default anything but other sizes of
     the mesh.
     """
-    from sdyscope.analysis.fix.fix import Effort
+    from sdyscope.analysis.fix.fix import PREDICTIONS_A_TRACE, Effort
     from sdyscope.process import output, progress
     from sdyscope.process.work_tree import write_clean
     from sdyscope.terminal.answer import print_answer
@@ -118,7 +118,12 @@ def command(
         bench.rebuild,
         finding,
         on=on,
-        effort=Effort(edits=edits, predictions=predictions, compiles=compiles),
+        effort=Effort(
+            edits=edits,
+            predictions=predictions,
+            compiles=compiles,
+            traces=max(predictions // PREDICTIONS_A_TRACE, 1),
+        ),
         root=bench.root,
         alone=bench.alone,
         notify=progress.part,

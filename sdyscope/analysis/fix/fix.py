@@ -88,6 +88,9 @@ _TOGETHER = 12
 #: Edits of what goes in and comes out.
 _AT_THE_ENDS = ("argument", "result", "donation")
 
+#: How many edits are predicted in the time that tracing one takes.
+PREDICTIONS_A_TRACE = 8
+
 #: Edits of what says how others are sharded, or many.
 _TRACED = ("type", "logical axis")
 
@@ -111,8 +114,8 @@ class Effort:
         specs: how many shardings to try for an expression.
         checks: how many of the best XLA partitions, which costs a second and knows better.
         meshes: how many other sizes of the mesh's axes to trace, where these are asked about.
-        traces: how many edits to trace of values' types on Explicit axes, and how many of rules
-            for logical axes: no prediction speaks for what is not traced.
+        traces: how many edits to trace of values' types on Explicit axes, of what is given there,
+            and of rules for logical axes: no prediction speaks for what is not traced.
         placements: of how many ways to shard a constraint's values over all axes to predict what
             they send.
     """
@@ -126,7 +129,7 @@ class Effort:
     checks: int = 8
     placements: int = 24
     meshes: int = 8
-    traces: int = 16
+    traces: int = 24
 
 
 @dataclass(frozen=True)
@@ -304,7 +307,11 @@ class _Fixer:
             for proposal in proposals
             if self.focus.allows(proposal.edit, proposal.weight, proposal.names)
         ]
-        return sorted(proposals, key=lambda proposal: -proposal.weight)
+        # What is to be traced has an order of its own.
+        return sorted(
+            proposals,
+            key=lambda each: 0.0 if each.edit.kind in _TRACED else -each.weight,
+        )
 
     @cached_property
     def has_types(self) -> bool:
@@ -316,11 +323,14 @@ class _Fixer:
         return edit.kind in _TRACED or (self.has_types and edit.kind in _TYPING)
 
     def to_trace(self, proposals: Iterable[Proposal]) -> list[Proposal]:
-        """Those of the edits that have to be, what most is sent for first."""
+        """Those of the edits that have to be, of each kind as many."""
         edits = [proposal for proposal in proposals if self.has_to_be_traced(proposal.edit)]
         rules = [proposal for proposal in edits if proposal.edit.kind == "logical axis"]
-        typed = [proposal for proposal in edits if proposal.edit.kind != "logical axis"]
-        return [*typed[: self.effort.traces], *rules[: self.effort.traces]]
+        given = [proposal for proposal in edits if proposal.edit.kind in _TYPING]
+        said = [proposal for proposal in edits if proposal.edit.kind == "type"]
+        return [
+            proposal for each in (said, given, rules) for proposal in each[: self.effort.traces]
+        ]
 
     def of_expressions(self, about: Evidence) -> Iterator[Proposal]:
         """New constraints on what axes went through on their way to the largest collectives."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import zip_longest
 
 import libcst as cst
 
 from sdyscope.analysis.fix.evidence import Evidence, Weight
-from sdyscope.analysis.fix.proposals import Proposal, Splices, spec_of, specs_near
+from sdyscope.analysis.fix.proposals import Proposal, Splices, dims_of, spec_of, specs_near
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.annotations import Annotation
 from sdyscope.facts.edits import SourceEdit
@@ -26,6 +27,7 @@ from sdyscope.patches.out_shardings import (
 from sdyscope.patches.source import Source, last_name
 from sdyscope.patches.specs import padded
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import SourceLocation
 
 
@@ -42,6 +44,8 @@ def edited_types(
     about: Evidence,
 ) -> Iterator[Proposal]:
     """The edits after which the source says another sharding of values that much is sent for.
+
+    One of each place comes first, those that most is sent for, then the next of each.
 
     Args:
         workshop: the program.
@@ -61,10 +65,15 @@ def edited_types(
             if node in calls:
                 made.setdefault(node, []).append(annotation)
                 break
-    for sites in said.values():
-        for site in sites:
-            own = [annotation for call in site.calls for annotation in made.get(call, ())]
-            yield from _of_site(site, own, graph, mesh, about)
+    of_sites = [
+        list(_of_site(site, own, graph, mesh, about))
+        for sites in said.values()
+        for site in sites
+        if (own := [annotation for call in site.calls for annotation in made.get(call, ())])
+    ]
+    of_sites.sort(key=lambda edits: -edits[0].weight if edits else 0.0)
+    for each in zip_longest(*of_sites):
+        yield from (proposal for proposal in each if proposal is not None)
 
 
 def _of_site(
@@ -91,12 +100,24 @@ def _of_site(
         return
     name, line = _made(source, site.calls[0]), SourceLocation(source.file, literal.line)
     axes = [axis for weight in weights for axis in weight.names]
-    for after in specs_near(spec, shape, mesh, axes):
+    near = specs_near(spec, shape, mesh, axes)
+    for after in sorted(near, key=lambda after: _unlikeliness(spec, after, len(shape))):
         splices = literal.with_spec(spec, after, len(shape))
         if splices:
             edit = SourceEdit("type", name, spec, after, line, len(own))
             written: Splices = {source.file: splices}
             yield Proposal(edit, None, partial(dict, written), sent)
+
+
+def _unlikeliness(before: PartitionSpec, after: PartitionSpec, rank: int) -> tuple[int, int]:
+    """How soon an edit is traced: what shards one dimension more comes first, the last of these."""
+    was, now = dims_of(before, rank), dims_of(after, rank)
+    more = sum(map(len, now)) - sum(map(len, was))
+    if more > 0:
+        at = next(number for number, dim in enumerate(now) if dim != was[number])
+        return (2 if was[at] else 0), -at
+    is_exchange = sorted(was) == sorted(now)
+    return (1 if more < 0 or is_exchange else 3), 0
 
 
 def _weights(annotations: Iterable[Annotation], about: Evidence) -> Iterator[Weight]:
