@@ -263,7 +263,8 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
         words = f"it indexes a {_sharded_dimension(has, origin, file)}"
     else:
         itself = "" if origin.form or origin.carried else origin.value
-        own = [annotation for annotation in has if annotation.name != itself]
+        # A type that is written in no scope has no name, which is nobody's own.
+        own = [annotation for annotation in has if not itself or annotation.name != itself]
         # Who else says the axes stands behind who says them: that can be the value itself.
         else_said = _otherwise(origin, file) if has and not own else ""
         words = _resharding(origin, needed, else_said, file)

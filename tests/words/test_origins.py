@@ -115,3 +115,15 @@ def test_what_may_be_wrong_and_what_was_followed_is_said(uncertain, followed, re
         f"P('data'){marks}"
     )
     assert origin_document(origin).uncertain is uncertain
+
+
+@pytest.mark.parametrize(
+    "form", [{"form": "dynamic_slice"}, {"carried": True}], ids=["in another form", "a carry"]
+)
+def test_a_type_in_no_scope_is_named_as_what_shards_the_value(form):
+    """It has a line and no name, and neither has a value in another form."""
+    named = annotation("", "type", LINE), annotation("c", "constraint", LINE, "P()", "needed")
+    origin = CollectiveOrigin(
+        *("resharding", "w1", "P('data')", "P()", "reshard", "f", LINE, named), **form
+    )
+    assert origin_text(origin).endswith("; sharded over data by type at model.py:9 P('data')")
