@@ -16,6 +16,7 @@ EditKind: TypeAlias = Literal[
     "optimizer state",
     "constraint",
     "type",
+    "reshard",
     "logical axis",
     "new constraint",
     "shard_map",
@@ -29,11 +30,11 @@ EditKind: TypeAlias = Literal[
     "setting",
 ]
 """What is edited: the sharding of an argument or result, or of what an optimizer keeps, to be that
-of the parameters; a constraint, to be another or to go; the type of a value on Explicit axes; the
-mesh axes that a rule maps a logical axis to; a constraint that is not there yet; the specs of a
-``shard_map``; which arguments are donated; a reduction of what is reduced already; a reduction that
-a loop repeats; a reduction, or a gather, of which a device keeps a slice; the order of the mesh's
-axes, or their sizes; one of JAX's settings."""
+of the parameters; a constraint, to be another or to go; the type of a value on Explicit axes; a
+reshard of one, to go; the mesh axes that a rule maps a logical axis to; a constraint that is not
+there yet; the specs of a ``shard_map``; which arguments are donated; a reduction of what is reduced
+already; a reduction that a loop repeats; a reduction, or a gather, of which a device keeps a slice;
+the order of the mesh's axes, or their sizes; one of JAX's settings."""
 
 
 NotTakenBecause: TypeAlias = Literal[

@@ -25,7 +25,11 @@ def first_argument(source: Source, span: Span) -> list[Splice]:
     Raises:
         TargetError: there is no call.
     """
-    call = _call(source, span)
+    return without_call(source, _call(source, span))
+
+
+def without_call(source: Source, call: cst.Call) -> list[Splice]:
+    """A call replaced by its first argument."""
     value = call.args[0].value
     text = source.written(value)
     if (line := source.whole_line(call, text)) is not None:

@@ -57,6 +57,8 @@ def edit_text(edit: SourceEdit) -> str:
         if edit.after is None:
             return f"leave out the type {_spec(edit.before)}{of}"
         return f"make the type{of} {edit.after} instead of {_spec(edit.before)}"
+    if edit.kind == "reshard":
+        return f"leave out the reshard of {name} to {_spec(edit.before)}"
     if edit.kind == "logical axis" and edit.before is not None and edit.after is not None:
         (before,), (after,) = edit.before.entries, edit.after.entries
         return f"map the logical axis {edit.name!r} to {after!r} instead of {before!r}"

@@ -228,3 +228,8 @@ def test_an_edit_of_a_rule_is_said_with_its_mesh_axes():
     before, after = P((None,)), P((("data", "model"),))
     edit = SourceEdit("logical axis", "mlp", before, after, None)
     assert edit_text(edit) == "map the logical axis 'mlp' to ('data', 'model') instead of None"
+
+
+def test_a_reshard_is_left_out():
+    edit = SourceEdit("reshard", "z", P(("data", None)), None, None)
+    assert edit_text(edit) == "leave out the reshard of z to P('data', None)"

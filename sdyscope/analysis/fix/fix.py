@@ -92,7 +92,7 @@ _AT_THE_ENDS = ("argument", "result", "donation")
 PREDICTIONS_A_TRACE = 8
 
 #: Edits of what says how others are sharded, or many.
-_TRACED = ("type", "logical axis")
+_TRACED = ("type", "reshard", "logical axis")
 
 #: Edits of what is given: on Explicit axes the types of what is made of it follow.
 _TYPING = ("argument", "optimizer state")
@@ -236,7 +236,9 @@ class _Fixer:
             untried = [each for each in proposals if not self.has_to_be_traced(each.edit)]
             candidates = self.predicted(untried)
             traced = list(self.traced(self.to_trace(proposals)))
-            traced += list(self.traced_together(traced))
+            traced.sort(key=lambda candidate: candidate.change.product)
+            checked = self.checked(traced, below=1 + _PROMISING)
+            traced = [*checked, *self.traced_together(checked, traced)]
             if self.focus.on_mesh:
                 sizes = list(islice(mesh_sizes(self.workshop, self.mesh), self.effort.meshes))
                 proposals += sizes
@@ -327,7 +329,7 @@ class _Fixer:
         edits = [proposal for proposal in proposals if self.has_to_be_traced(proposal.edit)]
         rules = [proposal for proposal in edits if proposal.edit.kind == "logical axis"]
         given = [proposal for proposal in edits if proposal.edit.kind in _TYPING]
-        said = [proposal for proposal in edits if proposal.edit.kind == "type"]
+        said = [proposal for proposal in edits if proposal.edit.kind in ("type", "reshard")]
         return [
             proposal for each in (said, given, rules) for proposal in each[: self.effort.traces]
         ]
@@ -712,34 +714,64 @@ class _Fixer:
             else:
                 self.refuse(candidate, "sends no less")
 
-    def traced_together(self, traced: Sequence[FixCandidate]) -> Iterator[FixCandidate]:
+    def traced_together(
+        self, checked: Sequence[FixCandidate], traced: Sequence[FixCandidate]
+    ) -> Iterator[FixCandidate]:
         """The best of the edits that were traced with others, as long as each wins more.
 
         The others too that win nothing alone: where one value is sharded as it should be, what is
         made of it has to follow.
+
+        Args:
+            checked: single edits, by XLA's partitioner where it was asked.
+            traced: the same, as predicted, which those that are taken together are compared with.
         """
-        single = sorted(traced, key=lambda candidate: candidate.change.order)
-        best = next((each for each in single if each.change.product < 1 - WORTH), None)
-        while best is not None and len(best.proposals) < self.effort.edits:
-            before, taken = best.change, {each.edit.source for each in best.proposals}
-            elsewhere = [each for each in single if each.proposals[0].edit.source not in taken]
-            more = [
-                candidate
-                for other in elsewhere[:_TOGETHER]
-                for candidate in self.tried_by_trace((*best.proposals, *other.proposals))
-                if is_worth_it(candidate.change.over(before), other.proposals[0].edit)
-            ]
-            best = min(more, key=lambda candidate: candidate.change.order, default=None)
-            if best is not None:
+        predicted = {_edits(each): each.change for each in traced}
+
+        def likely(candidate: FixCandidate) -> tuple[bool, float]:
+            """What the source says of values first, by what either of both promises of it."""
+            change = predicted[_edits(candidate)]
+            product = min(candidate.change.product, change.product)
+            return candidate.proposals[0].edit.kind in _TYPING, product
+
+        single, left = sorted(checked, key=likely), self.effort.traces
+        firsts = (
+            min(each, key=lambda one: one.change.product) for each in (checked, traced) if each
+        )
+        starts = dict.fromkeys(_edits(each) for each in firsts if each.change.product < 1 - WORTH)
+        for start in (each for edits in starts for each in checked if _edits(each) == edits):
+            best, before = start, predicted[_edits(start)]
+            while len(best.proposals) < self.effort.edits:
+                taken = {each.edit.source for each in best.proposals}
+                elsewhere = [each for each in single if each.proposals[0].edit.source not in taken]
+                others = elsewhere[: min(_TOGETHER, left)]
+                left -= len(others)
+                more = [
+                    candidate
+                    for other in others
+                    for candidate in self.tried_by_trace((*best.proposals, *other.proposals))
+                    if is_worth_it(candidate.change.over(before), other.proposals[0].edit)
+                ]
+                added = min(more, key=lambda candidate: candidate.change.order, default=None)
+                if added is None:
+                    break
+                best = replace(added, change=best.change.times(added.change.over(before)))
+                before = added.change
                 yield best
 
-    def checked(self, single: Sequence[FixCandidate]) -> list[FixCandidate]:
+    def checked(
+        self, single: Sequence[FixCandidate], below: float = 1 - _PROMISING
+    ) -> list[FixCandidate]:
         """The best edits by what XLA's own partitioner makes of them, the rest as predicted.
 
         Shardy's reshards promise too much of some edits and too little of others, and what is best
         of many is most often one of the first.
+
+        Args:
+            single: the edits, the best first.
+            below: what they have to promise, to be asked about.
         """
-        hopeful = [candidate for candidate in single if candidate.change.product < 1 - _PROMISING]
+        hopeful = [candidate for candidate in single if candidate.change.product < below]
         places: Counter[object] = Counter()
         asked: list[FixCandidate] = []
         for candidate in hopeful:
@@ -759,16 +791,30 @@ class _Fixer:
             return list(single)
         known: dict[int, FixCandidate] = {}
         for candidate in asked:
-            trial = [edit for each in candidate.proposals for edit in each.trial or ()]
-            assert candidate.prediction is not None
             try:
-                traffic = self.trials.partition(trial, on_cpu=self.on_cpu)
+                prediction = self.partitioned(candidate)
             except (CompilerError, TargetError):
                 known[id(candidate)] = replace(candidate, change=Change(1.0))
                 continue
-            prediction = replace(candidate.prediction, traffic=traffic)
             known[id(candidate)] = replace(candidate, change=self.promise(prediction, base))
         return [known.get(id(each), each) for each in single]
+
+    def partitioned(self, candidate: FixCandidate) -> Prediction:
+        """What edits promise, with what XLA's partitioner sends after them.
+
+        Raises:
+            CompilerError: XLA refuses the program.
+            TargetError: it can't be built.
+        """
+        if candidate.prediction is not None:
+            trial = [edit for each in candidate.proposals for edit in each.trial or ()]
+            traffic = self.trials.partition(trial, on_cpu=self.on_cpu)
+            return replace(candidate.prediction, traffic=traffic)
+        edited = self.build(candidate)
+        if edited is None:
+            raise TargetError("The edited source does not build.")
+        traffic = Trials(edited.program, self.on).partition(on_cpu=self.on_cpu)
+        return replace(edited.prediction, traffic=traffic)
 
     def together(self, good: Sequence[FixCandidate]) -> Iterator[FixCandidate]:
         """The best edit with others, as long as each wins something more."""

@@ -16,7 +16,7 @@ from sdyscope.analysis.fix.evidence import Evidence, Weight
 from sdyscope.analysis.fix.proposals import Proposal, Splices, dims_of, spec_of, specs_near
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.annotations import Annotation
-from sdyscope.facts.edits import SourceEdit
+from sdyscope.facts.edits import EditKind, SourceEdit
 from sdyscope.graph import OpGraph
 from sdyscope.patches.out_shardings import (
     RESHARD,
@@ -24,7 +24,8 @@ from sdyscope.patches.out_shardings import (
     out_shardings,
     sharding_argument,
 )
-from sdyscope.patches.source import Source, last_name
+from sdyscope.patches.rewrites import without_call
+from sdyscope.patches.source import Source, Splice, last_name
 from sdyscope.patches.specs import padded
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
@@ -101,10 +102,16 @@ def _of_site(
     name, line = _made(source, site.calls[0]), SourceLocation(source.file, literal.line)
     axes = [axis for weight in weights for axis in weight.names]
     near = specs_near(spec, shape, mesh, axes)
-    for after in sorted(near, key=lambda after: _unlikeliness(spec, after, len(shape))):
-        splices = literal.with_spec(spec, after, len(shape))
+    options: list[tuple[PartitionSpec | None, Sequence[Splice] | None]] = [
+        (after, literal.with_spec(spec, after, len(shape)))
+        for after in sorted(near, key=lambda after: _unlikeliness(spec, after, len(shape)))
+    ]
+    if len(site.calls) == 1 and last_name(site.calls[0].func) == RESHARD:
+        options.insert(1, (None, without_call(source, site.calls[0])))
+    for option, splices in options:
         if splices:
-            edit = SourceEdit("type", name, spec, after, line, len(own))
+            kind: EditKind = "reshard" if option is None else "type"
+            edit = SourceEdit(kind, name, spec, option, line, len(own))
             written: Splices = {source.file: splices}
             yield Proposal(edit, None, partial(dict, written), sent)
 

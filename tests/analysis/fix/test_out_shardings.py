@@ -43,27 +43,71 @@ def program(mesh):
 """
 
 
-@pytest.mark.skipif(
-    compat.version_tuple() < (0, 8), reason="JAX lowers these types in a mesh context alone"
-)
-@pytest.mark.compiles
-def test_values_are_sharded_as_what_is_made_of_them_needs(tmp_path):
-    file = tmp_path / "explicit_block.py"
-    file.write_text(BLOCK)
+#: What is resharded in between is not needed so: Shardy slices it again, and XLA gathers it.
+NEEDLESS = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P, reshard
+from sdyscope import Program
+
+MESH = {"x": 4, "y": 2}
+
+
+def program(mesh):
+    mesh = AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=(AxisType.Explicit,) * 2)
+
+    @jax.jit
+    def forward(h, w1, w2):
+        z = jax.nn.relu(h @ w1)
+        z = reshard(z, P("x", None))
+        return jnp.matmul(z, w2, out_sharding=P("x", None))
+
+    def on(shape, *axes):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*axes)))
+
+    weights = on((256, 1024), None, "y"), on((1024, 256), "y", None)
+    return Program("forward", forward, (on((512, 256), "x", None), *weights), mesh=mesh)
+"""
+
+pytestmark = [
+    pytest.mark.compiles,
+    pytest.mark.skipif(
+        compat.version_tuple() < (0, 8), reason="JAX lowers these types in a mesh context alone"
+    ),
+]
+
+
+def best_of(text, file, **effort):
+    """What is found for a program, and its first remedy, which has to be proven."""
+    file.write_text(text)
 
     def build():
         return resolve(f"{file}:program")
 
-    effort = Effort(arguments=0, edits=3, compiles=2, checks=0)
-    found = fixed(Inspection(build(), ("shardy",)), build, effort=effort, root=str(tmp_path))
+    tried = Effort(arguments=0, compiles=2, **effort)
+    found = fixed(Inspection(build(), ("shardy",)), build, effort=tried, root=str(file.parent))
     best = found.remedies[0]
     assert best.proven
     assert best.numbers.verdict == "same"
+    assert best.after.sent < found.before.sent
+    return found, best
+
+
+def test_values_are_sharded_as_what_is_made_of_them_needs(tmp_path):
+    file = tmp_path / "explicit_block.py"
+    found, best = best_of(BLOCK, file, edits=3, checks=0)
     assert {(edit.kind, edit.name, edit.after) for edit in best.edits} == {
-        ("type", "w1", P((None, "tp"))),
-        ("type", "w2", P(("tp", None))),
+        ("reshard", "w1", None),
+        ("reshard", "w2", None),
         ("type", "jnp.matmul(x, w1)", P(("fsdp", "tp"))),
     }
     assert 'HIDDEN = P("fsdp", "tp")' in best.texts[str(file)]
-    assert best.after.sent < found.before.sent
+    assert 'w1 = p["w1"]' in best.texts[str(file)]
     assert best.after.flops < found.before.flops
+
+
+def test_what_xla_sends_is_asked_of_xla(tmp_path):
+    file = tmp_path / "needless_reshard.py"
+    _, best = best_of(NEEDLESS, file, edits=1, checks=4)
+    assert [(edit.kind, edit.name) for edit in best.edits] == [("reshard", "z")]
+    assert "reshard(z" not in best.texts[str(file)]
