@@ -179,6 +179,7 @@ class CollectiveCauses:
         origin: why it is there; null where that is not known.
         source: its line.
         removals: what becomes of it, by XLA's partitioner.
+        at_least: whether it is in a loop of unknown trip count, and is counted once.
     """
 
     name: str
@@ -188,6 +189,7 @@ class CollectiveCauses:
     origin: CollectiveOrigin | None
     source: SourceLocation | None
     removals: Removals
+    at_least: bool = False
 
 
 @dataclass(frozen=True, slots=True)

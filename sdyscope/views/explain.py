@@ -95,8 +95,9 @@ def removals(document: ExplainDocument) -> Iterator[Paragraph]:
         yield Paragraph("")
         over = names_text(collective.axes)
         at = _at(source_text(collective.source))
+        bound = "at least " if collective.at_least else ""
         yield Paragraph(
-            f"{collective.name} over {over}, {size(collective.sent)} per step {at}".rstrip(),
+            f"{collective.name} over {over}, {bound}{size(collective.sent)} per step {at}".rstrip(),
             "heading",
         )
         if collective.origin is not None:

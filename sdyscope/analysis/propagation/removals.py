@@ -150,6 +150,7 @@ class RemovalTrials:
             part.origin,
             part.source,
             removals,
+            at_least=collective.unknown_trips,
         )
 
     def rematerialization(self, remade: Rematerialization) -> RematerializationCauses:

@@ -1013,6 +1013,27 @@ def test_a_shard_map_gathers_what_it_takes_and_what_its_body_returns() -> None:
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_is_gathered_one_axis_after_the_other_is_needed_without_all_of_them(
+    partitioner: Any,
+) -> None:
+    """No op requires what the first of them makes, nor the value with the other axis alone."""
+    collectives = collectives_of(
+        jax.jit(lambda logits: jax.lax.top_k(logits, 8)),
+        abstract((16, 128), "data", "model"),
+        partitioner=partitioner,
+    )
+    gathers = [
+        (one.axes, origin) for one, _, origin in parts_of(collectives) if one.kind == "all-gather"
+    ]
+    axes = {axis.name for axes, _ in gathers for axis in axes or ()}
+    assert (len(gathers), axes) == (2, {"data", "model"})
+    for _, origin in gathers:
+        said = origin_text(origin)
+        assert "logits is P('data', 'model')" in said
+        assert "top_k requires P(None, None)" in said
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_a_value_is_sharded_by_the_shard_map_that_takes_it(partitioner: Any) -> None:
     """As its second input, which under GSPMD is the only operand of an op of its own."""
     mesh = compat.abstract_mesh(MESH)
