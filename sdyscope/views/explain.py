@@ -93,7 +93,7 @@ def removals(document: ExplainDocument) -> Iterator[Paragraph]:
     """What the compiler makes: why it is there, what it needs, and what ends it."""
     for collective in document.collectives:
         yield Paragraph("")
-        over = names_text(collective.axes)
+        over = names_text(collective.over or collective.axes)
         at = _at(source_text(collective.source))
         bound = "at least " if collective.at_least else ""
         yield Paragraph(

@@ -151,6 +151,7 @@ class RemovalTrials:
             part.source,
             removals,
             at_least=collective.unknown_trips,
+            over=collective.axes or (),
         )
 
     def rematerialization(self, remade: Rematerialization) -> RematerializationCauses:
