@@ -603,6 +603,26 @@ def batch_constrained_where_it_comes_in():
 
 
 @spares("batch-not-sharded")
+def a_target_network():
+    """What a draft is checked against: its arrays have no dimension of examples."""
+
+    def step(target, tokens):
+        return target["embed"][tokens] @ target["up"]
+
+    target = {"embed": array((64, 32), "model"), "up": array((32, 128), None, "model")}
+    return program(step, target, array((8, 4), "data", dtype=jnp.int32))
+
+
+@finds("batch-not-sharded", "target['labels']")
+def targets_of_examples():
+    def step(w, target):
+        return (target["labels"] @ w) * target["weights"][:, None]
+
+    target = {"labels": array((16, 64), None), "weights": array((16,), "data")}
+    return program(step, array((64, 64), None, "model"), target)
+
+
+@spares("batch-not-sharded")
 def quantized_weights():
     """A step that returns the next value of its activations, and whose weights are int8."""
 
@@ -800,6 +820,12 @@ def printed_sum():
 def gathered_whole(*spec: Any, rows: int = 256) -> Inspection:
     """Columns, or rows, of a matrix that every device needs all of."""
     return program(lambda x: jnp.sin(constrain(x * 2, on())) + 1, array((rows, 512), *spec))
+
+
+def gathered_columns(layers: int) -> Inspection:
+    """Columns of a stack of matrices that every device needs all of."""
+    shape = array((layers, 16384 // layers, 32), None, None, "data")
+    return program(lambda x: jnp.sin(constrain(x * 2, on())) + 1, shape)
 
 
 @finds("layout-copied", "mul", compiled=True)

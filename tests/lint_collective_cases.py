@@ -100,6 +100,18 @@ def a_product_that_sums_over_the_batch():
     return program(step, array((128, 128), None, "model"), array((64, 128), "data"))
 
 
+@spares("batch-sharding-lost", compiled=True)
+def an_optimizer_that_sums_over_its_gradients():
+    """Shampoo's statistics are of gradients, which have no examples."""
+
+    def step(params: Any, statistics: Any, batch: Any) -> Any:
+        gradients = jax.grad(lambda w: ((batch @ w) ** 2).mean())(params)
+        return params - gradients, statistics + gradients.T @ gradients
+
+    arguments = array((256, 512), "data"), array((512, 512)), array((64, 256), "data")
+    return program(step, *arguments)
+
+
 def sliced(mesh: AbstractMesh, hidden: tuple[Any, ...]) -> Inspection:
     """A loop over layers under tensor parallelism, and a gradient of each."""
 

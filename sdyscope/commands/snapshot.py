@@ -11,7 +11,7 @@ from sdyscope.commands import opening, options
 from sdyscope.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
@@ -200,7 +200,7 @@ def _opened(
         opened = opening.Opening(target, mesh, settings, module).opened(asked)
         for unread in opened.unread:
             raise unread.error
-        for inspection in opened.programs:
+        for inspection in _chosen(opened, before):
             if partitioner is None and inspection.program is not None:
                 was = before.get(inspection.name)
                 inspection = Inspection(
@@ -214,6 +214,24 @@ def _opened(
                 )
             inspections.append(inspection)
     return inspections
+
+
+def _chosen(opened: opening.Opened, before: Collection[str]) -> tuple[Inspection, ...]:
+    """The programs of a target: of a recorded run not JAX's own functions, which change with it.
+
+    Those that a file has are compared with it.
+    """
+    from sdyscope.facts.remarks import Remark
+    from sdyscope.terminal.messages import tell
+    from sdyscope.words.remarks import remark_text
+
+    chosen = tuple(
+        program for program in opened.programs if program in opened.own or program.name in before
+    )
+    left_out = len(opened.programs) - len(chosen)
+    if left_out:
+        tell(remark_text(Remark("JAX's own not written", opened.word, left_out)))
+    return chosen
 
 
 def _taken(

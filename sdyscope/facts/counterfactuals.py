@@ -8,6 +8,7 @@ from sdyscope.facts.differences import DifferingValue
 from sdyscope.facts.edits import SourceEdit
 from sdyscope.facts.origins import CollectiveOrigin, Spec
 from sdyscope.facts.rematerializations import Rematerialization
+from sdyscope.values.mesh import AxisRef
 from sdyscope.values.source import SourceLocation
 
 
@@ -179,6 +180,8 @@ class CollectiveCauses:
         origin: why it is there; null where that is not known.
         source: its line.
         removals: what becomes of it, by XLA's partitioner.
+        at_least: whether it is in a loop of unknown trip count, and is counted once.
+        over: the axes, or the parts of axes, that it runs over.
     """
 
     name: str
@@ -188,6 +191,8 @@ class CollectiveCauses:
     origin: CollectiveOrigin | None
     source: SourceLocation | None
     removals: Removals
+    at_least: bool = False
+    over: tuple[AxisRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -334,6 +334,7 @@ class DonationUnused:
         why: why none did.
         argument: the argument as it is stored.
         results: the results that could have been.
+        takers: arguments that have buffers of such results though no result is stored as they are.
     """
 
     bytes: int
@@ -342,6 +343,7 @@ class DonationUnused:
     why: WhyUnused
     argument: Stored
     results: tuple[Stored, ...]
+    takers: tuple[Stored, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ RemarkKind: TypeAlias = Literal[
     "no origins",
     "no steps",
     # of a recorded run
+    "JAX's own not written",
     "compiled otherwise",
     # of two programs
     "device order",
@@ -110,6 +111,8 @@ RemarkKind: TypeAlias = Literal[
     "stages predicted",
     "gradients are temporaries",
     "stage unknown",
+    # of a comparison of compiled programs
+    "counted once",
     # of a comparison of directories
     "JAX's own",
     # of a recorded run

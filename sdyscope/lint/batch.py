@@ -16,6 +16,9 @@ _BATCHES = re.compile(
     r"|labels?"
 )
 
+#: What may be the parameters of a network too: one that others learn from, or that checks a draft.
+_NETWORKS = ("target", "targets")
+
 
 @rule("batch-not-sharded", "warning")
 def batch_not_sharded(subject: Subject) -> Iterator[Message]:
@@ -28,7 +31,8 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
 
     A batch is an argument that is called `batch`, `inputs`, `x`, `tokens`, `targets` and the like,
     or one of `int32` or `int64` that a train step does not return the next value of (`int8` and
-    `uint8` may be quantized weights). Scalars and arguments whose first dimension is not that of
+    `uint8` may be quantized weights). A `target` of arrays with different first dimensions is a
+    network's parameters. Scalars and arguments whose first dimension is not that of
     the largest batch (masks, tables) are not checked, nor is one with no dimension that divides.
     Any dimension counts, so a sequence over `data` is not reported, and so does a constraint on the
     argument if that is all that uses it.
@@ -82,12 +86,16 @@ def batches(subject: Subject) -> Sequence[Placed]:
     numbers of one byte, quantized ones.
     """
     arguments = subject.arguments
+    firsts: dict[str, set[int]] = {}
+    for argument in arguments:
+        firsts.setdefault(argument.group, set()).update(argument.shape[:1])
     carried = {arguments[number].group for number in subject.next_values.values()}
     leading = []
     for argument in arguments:
         if not argument.shape or argument.group in carried:
             continue
         whole = bool(carried) and argument.row.dtype in ("i32", "i64")
-        if whole or _BATCHES.fullmatch(argument.group) is not None:
+        is_network = argument.group in _NETWORKS and len(firsts[argument.group]) > 1
+        if whole or (_BATCHES.fullmatch(argument.group) is not None and not is_network):
             leading.append(argument)
     return leading

@@ -10,7 +10,7 @@ from sdyscope.analysis.cost.roofline import memory
 from sdyscope.analysis.cost.work import count_work
 from sdyscope.lint.rule import FEW_BYTES, Message, rule
 from sdyscope.lint.subject import Subject
-from sdyscope.words.counts import listed, size
+from sdyscope.words.counts import listed, sentence, size
 from sdyscope.words.mesh import over_text
 
 #: Copies that are a smaller part of what a device reads and writes in a step are not worth a word.
@@ -78,16 +78,20 @@ def _hint(collective: Collective, copy: LayoutCopy) -> str:
             "The ops around it take another layout than the collective: shard another dimension, "
             "or let the program have its dimensions in another order."
         )
-    sum_instead = (
-        f", or let the next op contract dimension {copy.dimension}: then a sum takes the place of "
-        "the gather"
-        if collective.kind == "all-gather"
-        else ""
-    )
-    return (
-        f"Shard dimension {outermost}, which is outermost in the ops around it, instead of "
-        f"dimension {copy.dimension}{sum_instead}."
-    )
+    remedies = []
+    (block,) = collective.largest.shapes[:1]
+    if block.dimensions[outermost] % (collective.group_size or 1) == 0:
+        remedies.append(
+            f"shard dimension {outermost}, which is outermost in the ops around it, instead of "
+            f"dimension {copy.dimension}"
+        )
+    if collective.kind == "all-gather":
+        remedies.append(
+            f"let the next op contract dimension {copy.dimension}: then a sum takes the place of "
+            "the gather"
+        )
+    remedies = remedies or ["let the program have its dimensions in another order"]
+    return sentence(", or ".join(remedies))
 
 
 def _is(sides: Sequence[str]) -> str:

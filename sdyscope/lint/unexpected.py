@@ -253,8 +253,9 @@ def batch_sharding_lost(subject: Subject) -> Iterator[Message]:
     It is reported where a product in the forward pass is reduced over an axis of the first
     dimension of the batch, and the summed dimension has that axis because of a parameter, by the
     annotations that the partitioner recorded or that were followed. Gradients are sums over the
-    batch and not reported, nor are losses, nor products that sum over the batch itself. A note
-    where it is less than 64 KiB per step.
+    batch and not reported, nor are losses, nor products that sum over the batch itself, nor what
+    the optimizer does with gradients, which have no examples. A note where it is less than 64 KiB
+    per step.
     """
     batch_axes = _batch_axes(subject, leading=True)
     is_batch = {batch.name for batch in batches(subject)}
@@ -268,13 +269,13 @@ def batch_sharding_lost(subject: Subject) -> Iterator[Message]:
             return False
         # A loss is a scalar, and summed in every train step.
         return any(
-            part.phase != "backward" and any(leaf.dimensions for leaf in part.shape.leaves)
+            part.phase == "forward" and any(leaf.dimensions for leaf in part.shape.leaves)
             for part in collective.parts
         )
 
     for collective in _explained(subject, is_candidate):
         for part in collective.parts:
-            if part.phase != "backward" and _is_lost(part, batch_axes, is_batch):
+            if part.phase == "forward" and _is_lost(part, batch_axes, is_batch):
                 key = part.source or (part.scope, part.primitive)
                 groups.setdefault((key, _axes(collective) & batch_axes), []).append(
                     (collective, part)

@@ -391,5 +391,7 @@ def _file(difference: CollectiveDifference) -> str:
 
 
 def _lines(difference: CollectiveDifference) -> str:
-    lines = [text.rpartition(":")[2] for text in map(source_text, difference.sources)]
+    # Two versions of a file have most lines in one place.
+    every = (text.rpartition(":")[2] for text in map(source_text, difference.sources))
+    lines = [*dict.fromkeys(every)]
     return ", ".join(lines[:2]) + (", ..." if len(lines) > 2 else "")

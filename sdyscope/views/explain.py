@@ -93,10 +93,11 @@ def removals(document: ExplainDocument) -> Iterator[Paragraph]:
     """What the compiler makes: why it is there, what it needs, and what ends it."""
     for collective in document.collectives:
         yield Paragraph("")
-        over = names_text(collective.axes)
+        over = names_text(collective.over or collective.axes)
         at = _at(source_text(collective.source))
+        bound = "at least " if collective.at_least else ""
         yield Paragraph(
-            f"{collective.name} over {over}, {size(collective.sent)} per step {at}".rstrip(),
+            f"{collective.name} over {over}, {bound}{size(collective.sent)} per step {at}".rstrip(),
             "heading",
         )
         if collective.origin is not None:

@@ -154,7 +154,9 @@ def propagated_verdict(propagated: PropagatedDiff) -> str:
     else:
         text = f"{every}, sharded the same way {sides}"
     if other := propagated.other_types:
-        which = f"all {other:,}" if other == propagated.compared > 1 else f"{other:,} of them"
+        # As many as are compared, of which those that are sharded differently are a part.
+        among = f"the {propagated.compared:,}" if differ else "them"
+        which = f"all {other:,}" if other == propagated.compared > 1 else f"{other:,} of {among}"
         text += f"; {which} {'has' if other == 1 else 'have'} another dtype or shape"
     for only, label in ((propagated.only_a, propagated.a), (propagated.only_b, propagated.b)):
         if only:

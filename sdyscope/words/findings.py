@@ -70,7 +70,7 @@ from sdyscope.values.placement import Digits
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.account import unplaced_clause
-from sdyscope.words.counts import counted, size
+from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import axis_text, mesh_text
 from sdyscope.words.origins import annotation_text
@@ -428,9 +428,17 @@ def _why_unused(fact: DonationUnused) -> tuple[str, str]:
             )
         case "taken":
             count = "the only result" if len(results) == 1 else f"all {len(results)} results"
+            words = f"{count} of its shape and placement, {names}, took another argument's buffer"
+            if not fact.takers:
+                return words, "Do not donate it."
+            named = [taker.name for taker in fact.takers[:_TENSORS]]
+            more = len(fact.takers) - len(named)
+            takers = listed([*named, f"{more} more"] if more else named)
             return (
-                f"{count} of its shape and placement, {names}, took another argument's buffer",
-                "Do not donate it.",
+                f"{words}; {takers} {'are' if fact.takers[1:] else 'is'} reused for a result of "
+                "another shape or sharding",
+                f"Return the next value of {takers} with the sharding that it is donated with "
+                "(out_shardings, or a constraint).",
             )
         case "not taken":
             return f"the compiler did not reuse it for {names}", ""

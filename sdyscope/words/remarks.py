@@ -215,7 +215,13 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "reduces into slices or whole."
     ),
     "stage unknown": "A stage is not known: {said}",
+    "counted once": (
+        "{collectives} in loops of unknown trip count {counts} once: a step may send more."
+    ),
     "JAX's own": "{said}: {count} of JAX's own functions were left out; --all compares them.",
+    "JAX's own not written": (
+        "{said}: {count} of JAX's own functions are left out; {said}:NAME writes one of them."
+    ),
     "crashed": "Shardy crashed ({said}) on {trials}, and what {they} would do is not known.",
     "no choice": "{arguments} can only stay as {they} {are}: no axis divides {them}.",
     "constraints stay": "{constraints} inside the program {stay} as written.",
@@ -278,6 +284,7 @@ def remark_text(remark: Remark | str) -> str:
         origins=counted(count, "origin"),
         arguments="1 of the arguments" if is_one else f"{count} of the arguments",
         constraints=counted(count, "constraint"),
+        collectives=counted(count, "collective"),
         trials=counted(count, "edit that was tried", "edits that were tried"),
         are="is" if is_one else "are",
         they="it" if is_one else "they",

@@ -282,3 +282,43 @@ def test_results_whose_blocks_differ_are_different(sdyscope, tmp_path):
     assert [(difference["name"], difference["change"]) for difference in found["different"]] == [
         ("result 0", "sharding")
     ]
+
+
+LOOP = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 4, "model": 2}
+
+def program(mesh):
+    def step(x):
+        body = lambda x: jnp.cos(x) * (x @ x).sum()
+        return jax.lax.while_loop(lambda x: x[0, 0] < 1, body, x)
+
+    x = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=NamedSharding(mesh, SPEC))
+    return Program("step", jax.jit(step), (x,))
+"""
+
+
+def test_loops_of_unknown_length_are_said_to_count_once(sdyscope, tmp_path, monkeypatch):
+    """And a line that two versions of a file have in one place is told once."""
+    monkeypatch.chdir(tmp_path)
+    for folder, spec in (("old", "P('data', None)"), ("new", "P('data', 'model')")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "loop.py").write_text(LOOP.replace("SPEC", spec))
+    sides = "old/loop.py:program", "new/loop.py:program"
+    done = sdyscope("diff", *sides, "--at", "compiled", "--partitioner", "shardy", columns=200)
+    assert done.status == 1
+    counted = [line for line in done.out.splitlines() if "in loops of unknown trip count" in line]
+    assert len(counted) == 2
+    assert all("once: a step may send more." in line for line in counted)
+    ends = [line.split("  ")[-1].strip() for line in done.out.splitlines()]
+    # JAX 0.7 knows the line of the loop alone.
+    assert {"11", "12"} & set(ends)
+    assert not {"11, 11", "12, 12"} & set(ends)
+    explained = sdyscope("explain", sides[0], "all-reduce", "--partitioner", "shardy")
+    heads = [line for line in explained.out.splitlines() if line.startswith("all-reduce")]
+    assert heads
+    assert all(" over data, at least " in line for line in heads)

@@ -383,6 +383,16 @@ def test_the_whole_run_is_looked_at(sdyscope, recorded):
     assert missing["train_step.1"] == []
 
 
+def test_a_golden_file_of_a_run_has_none_of_jaxs_own_functions(sdyscope, recorded, tmp_path):
+    stages = ("--stages", "lowered")
+    done = sdyscope("snapshot", "before", "-o", "run.snap", *stages)
+    assert "of JAX's own functions are left out; before:NAME writes one of them" in done.err
+    written = Path("run.snap").read_text()
+    names = [line.split()[1] for line in written.splitlines() if line.startswith("program")]
+    assert names == ["forked", "spawned", "train_step.1", "train_step.2"]
+    assert sdyscope("snapshot", "before", "-o", "run.snap", "--check").status == 0
+
+
 def test_two_runs_are_compared(sdyscope, recorded):
     done = sdyscope("diff", "before", "after")
     assert done.status == 1

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from sdyscope.analysis.propagation.explain import explain_document
+from sdyscope.facts.counterfactuals import CollectiveCauses, Removals
 from sdyscope.facts.moves import Absence, Closed, OpTensor, TensorDim
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
+from sdyscope.values.mesh import AxisRef, SubAxisInfo
 from sdyscope.views import explain
 
 
@@ -88,3 +90,14 @@ def program(mesh):
     assert list(called) == ["helper.py:7", "helper.py:8"]
     (sine,) = [text for text in texts(explain_document(inspection, "helper.py:7")) if "sin" in text]
     assert "called" not in sine
+
+
+def test_the_part_of_an_axis_that_a_collective_runs_over_is_said(found):
+    """And what is in a loop of unknown length is sent at least."""
+    tried = Removals(True, "", (), (), (), False, True, None, None, 1)
+    over = (AxisRef("data", SubAxisInfo(1, 2)),)
+    causes = CollectiveCauses(
+        "all-gather.1", "all-gather", ("data",), 48, None, None, tried, at_least=True, over=over
+    )
+    lines = [part.text for part in explain.removals(replace(found, collectives=(causes,)))]
+    assert "all-gather.1 over data:(1)2, at least 48 B per step" in lines

@@ -261,6 +261,19 @@ class MadeFor:
         ends = self.flow.backward(places, passes).instructions
         return any(_base(instruction) in _EXCHANGES for instruction in ends)
 
+    def gathered_before(
+        self, computation: Computation, collective: Instruction, value: Instruction
+    ) -> str:
+        """The all-gather whose result, in whatever form, this one gathers further; else empty."""
+
+        def passes(instruction: Instruction) -> bool:
+            return _base(instruction) in _FORMS - _MOVES
+
+        ends = self.flow.backward(self.places(computation, collective, value), passes)
+        before = ends.instructions if not ends.boundary else ()
+        is_gather = len(before) == 1 and _base(before[0]) == "all-gather"
+        return before[0].name if is_gather else ""
+
     def is_made_by(
         self,
         computation: Computation,

@@ -83,7 +83,7 @@ def with_origins(
     if collectives.mesh is None:
         return collectives
     decided = PropagatedAxes(graph, propagated, collectives.mesh)
-    search = _Search(decided, AnnotatedAxes(decided, annotations, pointers))
+    search = _Search(decided, AnnotatedAxes(decided, annotations, pointers), collectives)
     return collectives.with_parts(
         lambda collective, part: search.at(_calls_of(part)).with_origin(collective, part)
     )
@@ -101,8 +101,15 @@ class _Moved(TypedDict):
 class _Search:
     """Finds the origins of one program."""
 
-    def __init__(self, decided: PropagatedAxes, annotated: AnnotatedAxes) -> None:
+    def __init__(
+        self, decided: PropagatedAxes, annotated: AnnotatedAxes, collectives: Collectives
+    ) -> None:
         self.decided = decided
+        self.gathers = {
+            collective.name: self.parts_of(collective)
+            for collective in collectives.collectives
+            if collective.kind == "all-gather"
+        }
         self.annotated = annotated
         self.graph: OpGraph = decided.graph
         self.names = ValueNames(decided.graph)
@@ -806,7 +813,7 @@ class _Search:
             own = {each.key for each in has}
             needed = [each for each in needed if each.key not in own] or needed
             if kind == "all-gather":
-                after = self.decided.spec_without(value, axes)
+                after = self.decided.spec_without(value, [*axes, *self.gathered_too(part)])
         # A product of a value with itself: no sharding of it suits both sides.
         is_square = (
             op is not None and kind_of(op) in _SPLIT and self.around.operands(op).count(value) > 1
@@ -840,6 +847,11 @@ class _Search:
             result=self.result_name(need.result) if op is None else "",
             may_split=kind == "all-gather" and is_square,
         )
+
+    def gathered_too(self, part: Part) -> Iterator[AxisPart]:
+        """The axes over which other all-gathers gather the same value for the same op."""
+        for name in part.gathered_too:
+            yield from self.gathers.get(name, ())
 
     def moved(self, value: ValueId) -> _Moved:
         """What to call a value, and how it is sharded."""

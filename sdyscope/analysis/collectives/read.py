@@ -8,7 +8,8 @@ is none, and a computation counts as often as it runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
@@ -110,6 +111,7 @@ class _Reader:
         groups: replica groups by instruction, in global device numbers.
         pairs: source-target pairs by instruction.
         differentiated: whether the program has a backward pass.
+        before: by all-gather and number of its tensor the one that gathered it before.
     """
 
     def __init__(self, module: HloModule, tags: Mapping[str, Tags]) -> None:
@@ -122,6 +124,7 @@ class _Reader:
         )
         self.sites = call_sites(module)
         self.made_for = MadeFor(module, self.sites, tags)
+        self.before: dict[tuple[str, int], str] = {}
         self.fused_by: dict[str, Instruction] = {}
         for sites in self.sites.values():
             for instruction, called in sites:
@@ -156,7 +159,35 @@ class _Reader:
                         continue
                 collectives.append(collective)
         collectives.sort(key=lambda collective: collective.line)
-        return tuple(collectives), unread
+        return tuple(self.in_rows(collectives)), unread
+
+    def in_rows(self, collectives: Sequence[Collective]) -> Iterator[Collective]:
+        """The collectives; of a tensor that several all-gather, one after the other, each has all.
+
+        Those that are for one op, as the tags say: what is gathered for another goes on besides.
+        """
+        numbers = {
+            (collective.name, part.tags): number
+            for collective in collectives
+            for number, part in enumerate(collective.parts)
+            if collective.kind == "all-gather" and part.tags
+        }
+        too: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
+        for (name, tags), number in numbers.items():
+            row = [name]
+            before = self.before[name, number]
+            while (before, tags) in numbers and before not in row:
+                row.append(before)
+                before = self.before[before, numbers[before, tags]]
+            for each in row:
+                others = (other for other in row if other != each)
+                too[each, numbers[each, tags]].update(dict.fromkeys(others))
+        for collective in collectives:
+            parts = (
+                replace(part, gathered_too=tuple(too.get((collective.name, number), ())))
+                for number, part in enumerate(collective.parts)
+            )
+            yield replace(collective, parts=tuple(parts))
 
     def collective(
         self,
@@ -259,7 +290,12 @@ class _Reader:
                 shapes, named = tuple(operand.shape for operand in joined), joined
         moved = wire_bytes_by_tensor(kind, [shape.bytes for shape in shapes], group_size)
         parts = []
-        for shape, value, (sent, received) in zip(shapes, named, moved, strict=True):
+        for number, (shape, value, (sent, received)) in enumerate(
+            zip(shapes, named, moved, strict=True)
+        ):
+            if kind == "all-gather":
+                before = self.made_for.gathered_before(computation, instruction, value)
+                self.before[instruction.name, number] = before
             purpose = self.made_for.purpose(computation, instruction, value, kind)
             op_name = purpose.said[0].op_name if purpose.said else ""
             scope, primitive = scope_of(op_name)

@@ -50,6 +50,8 @@ class Part:
         named_after: what XLA names it after: the op that needs it, what makes its value, nothing.
             If it is not the op, ``tags`` were found along the value in the compiled program.
         exchanged: whether devices exchanged their blocks of it right before it is gathered.
+        gathered_too: the other all-gathers that gather the same value for the same op, each over
+            axes of its own: one gathers what the one before has gathered.
         origin: why it is there; None where that was not looked for.
     """
 
@@ -68,6 +70,7 @@ class Part:
     result: int | None = None
     named_after: NamedAfter = "op"
     exchanged: bool = False
+    gathered_too: tuple[str, ...] = ()
     origin: CollectiveOrigin | None = None
 
     __document__ = (

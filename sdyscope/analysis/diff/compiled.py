@@ -136,8 +136,11 @@ class CompiledSide:
 
     @property
     def notes(self) -> tuple[Remark, ...]:
-        """What else the compile says."""
-        return () if self.compiled is None else self.compiled.notes
+        """What else the compile says, and how its collectives were counted."""
+        notes = () if self.compiled is None else self.compiled.notes
+        collectives = () if self.collectives is None else self.collectives.collectives
+        loops = sum(collective.unknown_trips for collective in collectives)
+        return (*notes, Remark("counted once", count=loops)) if loops else notes
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -85,11 +85,17 @@ def with_shares(held: Sequence[Held], layout: EntryLayout) -> list[Held]:
 def unused_donations(held: Sequence[Held], partitioner: Partitioner | None) -> list[Observation]:
     """Each donated argument whose buffer no result took, and why none did."""
     results = [tensor for tensor in held if tensor.kind == "result"]
+    blocks = {_block(tensor) for tensor in results}
+    homeless = [
+        tensor
+        for tensor in held
+        if tensor.kind == "argument" and tensor.shares and _block(tensor) not in blocks
+    ]
     return [
         Observation(
             "donation-unused",
             "warning",
-            _unused(tensor, results),
+            _unused(tensor, results, homeless),
             tensor=tensor.name,
             kind="argument",
             partitioner=partitioner,
@@ -99,12 +105,32 @@ def unused_donations(held: Sequence[Held], partitioner: Partitioner | None) -> l
     ]
 
 
-def _unused(held: Held, results: Sequence[Held]) -> DonationUnused:
+def _unused(held: Held, results: Sequence[Held], homeless: Sequence[Held]) -> DonationUnused:
+    """Why a donation is unused.
+
+    Args:
+        held: the argument.
+        results: the results.
+        homeless: arguments whose buffers are those of results that are stored otherwise.
+    """
     why, others = _why_unused(held, results)
     shape, dtype = held.type
+    # XLA gives a result any buffer of its size.
+    takers = [other for other in homeless if other.stored.bytes == held.stored.bytes]
     return DonationUnused(
-        held.stored.bytes, shape, dtype, why, _stored(held), tuple(map(_stored, others))
+        held.stored.bytes,
+        shape,
+        dtype,
+        why,
+        _stored(held),
+        tuple(map(_stored, others)),
+        tuple(map(_stored, takers)) if why == "taken" else (),
     )
+
+
+def _block(held: Held) -> tuple[object, ...]:
+    """What an argument has in common with a result that takes its buffer as it is stored."""
+    return (held.type, tuple(held.stored.shape))
 
 
 def _why_unused(held: Held, results: Sequence[Held]) -> tuple[WhyUnused, Sequence[Held]]:

@@ -215,16 +215,24 @@ class Decisions:
         return replace(place, num_devices=self.devices, manual=manual)
 
     def _manual(self, around: int | None) -> Digits:
-        """What the `shard_map`s around an op are manual on, under Shardy."""
+        """What the `shard_map`s around an op are manual on, under Shardy.
+
+        Of a function that is called several times, those around the first call.
+        """
         if around is None:
             return ()
         if around not in self._manuals:
+            self._manuals[around] = ()  # for a function that calls itself
             op = self.graph.ops[around]
+            function = self.graph.functions.get(op.function)
+            is_function = function is not None and function.op == around
+            calls = self.graph.callers(op.function) if is_function else []
+            outer = calls[0].parent if calls else op.parent
             axes = op.attributes.get("manual_axes")
             own: Digits = ()
             if isinstance(axes, ManualAxes) and self.mesh is not None:
                 own = axes_digits(self.mesh, map(AxisRef, axes.axes))
-            self._manuals[around] = axes_union(own, self._manual(op.parent))
+            self._manuals[around] = axes_union(own, self._manual(outer))
         return self._manuals[around]
 
     # Where its axes come from.

@@ -150,6 +150,8 @@ class RemovalTrials:
             part.origin,
             part.source,
             removals,
+            at_least=collective.unknown_trips,
+            over=collective.axes or (),
         )
 
     def rematerialization(self, remade: Rematerialization) -> RematerializationCauses:

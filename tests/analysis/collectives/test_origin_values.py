@@ -235,7 +235,8 @@ def test_what_xla_does_not_split_is_gathered_for_it(partitioner: Any) -> None:
     origins = {axis.name: origin for each, _, origin in parts_of(collectives) for axis in each.axes}
     assert {origin.op for origin in origins.values()} == {"fft"}
     after = {name: spec_text(origin.after) for name, origin in origins.items()}
-    assert after == {"data": "P(None, 'model')", "model": "P('data', None)"}
+    # One all-gather after the other: none leaves the other axis.
+    assert after == {"data": "P(None, None)", "model": "P(None, None)"}
 
 
 def test_nothing_is_said_not_to_be_sharded_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1010,6 +1011,27 @@ def test_a_shard_map_gathers_what_it_takes_and_what_its_body_returns() -> None:
     # Up to JAX 0.7 the argument stands in where the constraint is gone.
     said = origin_text(returned).replace(" (otherwise by main(0))", "")
     assert "P('y', None) but manual_computation requires P(None, None)" in said
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_is_gathered_one_axis_after_the_other_is_needed_without_all_of_them(
+    partitioner: Any,
+) -> None:
+    """No op requires what the first of them makes, nor the value with the other axis alone."""
+    collectives = collectives_of(
+        jax.jit(lambda logits: jax.lax.top_k(logits, 8)),
+        abstract((16, 128), "data", "model"),
+        partitioner=partitioner,
+    )
+    gathers = [
+        (one.axes, origin) for one, _, origin in parts_of(collectives) if one.kind == "all-gather"
+    ]
+    axes = {axis.name for axes, _ in gathers for axis in axes or ()}
+    assert (len(gathers), axes) == (2, {"data", "model"})
+    for _, origin in gathers:
+        said = origin_text(origin)
+        assert "logits is P('data', 'model')" in said
+        assert "top_k requires P(None, None)" in said
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)

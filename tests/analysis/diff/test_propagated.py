@@ -4,6 +4,7 @@
 import gc
 import json
 import weakref
+from dataclasses import replace
 from functools import cache
 
 import jax
@@ -277,6 +278,9 @@ def test_values_of_another_dtype_or_size_are_compared_by_their_axes(other):
     )
     moved = diff(side("a", a), side("b", layer_of(FEATURES, **other)), "programs")
     assert (moved.different_values, moved.other_types) == (count, count)
+    # Not of those that are sharded differently, of which there can be fewer.
+    some = propagated_verdict(replace(moved, other_types=count - 1))
+    assert some.endswith(f"; {count - 1} of the {count} have another dtype or shape")
 
 
 def test_one_of_two_values_of_another_size_is_nobodys_partner():

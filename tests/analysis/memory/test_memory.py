@@ -204,6 +204,28 @@ def test_a_donation_that_came_too_late():
     assert "took another argument's buffer" in finding.message
 
 
+def test_a_donation_whose_buffer_is_another_arguments_place():
+    """One argument's next value is stored otherwise; its buffer goes to the others' next values."""
+
+    def step(a, b, c):
+        return a + 1, b + 1, c + 1
+
+    shardings = on("data"), on("data"), on(None, "data")
+    fun = jax.jit(step, donate_argnums=(0, 1, 2), out_shardings=shardings)
+    # A block of a is as large as one of b and c, and no result is stored as a is.
+    arguments = given((4, 32)), given((16, 32), "data"), given((16, 32), "data")
+    found = memory(fun, *arguments)
+    late = [
+        finding
+        for finding in map(finding_of, found.findings)
+        if "took another argument's buffer" in finding.message
+    ]
+    assert late
+    for finding in late:
+        assert "a is reused for a result of another shape or sharding" in finding.message
+        assert finding.hint.startswith("Return the next value of a with the sharding")
+
+
 def test_a_donation_of_what_is_not_used():
     fun = jax.jit(lambda v, w: v + 1, donate_argnums=(0, 1))
     found = memory(fun, given((16, 32), "data"), given((3,)))

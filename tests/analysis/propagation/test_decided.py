@@ -142,3 +142,23 @@ def test_what_enters_a_shard_map_may_come_from_elsewhere():
         if value.kind == "shard_map input"
     ]
     assert inputs == [[], ["model <- w (followed)"]]
+
+
+def test_what_a_shard_map_calls_is_manual_as_the_shard_map_is():
+    """JAX before 0.12 makes a function of the body of a scan, which stands in no ``shard_map``."""
+    mesh = compat.abstract_mesh(Mesh.of({"data": 4, "model": 2}))
+
+    def step(x):
+        def body(x, _):
+            return jnp.tanh(x) * 2, None
+
+        return jax.lax.scan(body, x, None, length=3)[0]
+
+    mapped = jax.shard_map(step, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
+    shape = jax.ShapeDtypeStruct((8, 16), jnp.float32)
+    inspection = Inspection(Program("step", jax.jit(mapped), (shape,), mesh=mesh), ["shardy"])
+    decisions = inspection.explainer("shardy").decisions
+    tanh = [op for op in decisions.graph.operations() if op.kind == "stablehlo.tanh"]
+    assert tanh
+    for op in tanh:
+        assert short(decisions.sharded((op.id, 0))) == "manual"
