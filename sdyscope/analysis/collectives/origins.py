@@ -686,8 +686,27 @@ class _Search:
                 if is_gather
                 else self.around.is_moved(need, self.parts_of(collective), part)
             ):
-                return self.origin_for(need, own, part, collective.kind)
+                return self.aligned(need, own, collective, part) or self.origin_for(
+                    need, own, part, collective.kind
+                )
         return None
+
+    def aligned(
+        self, need: Need, own: tuple[AxisPart, ...], collective: Collective, part: Part
+    ) -> CollectiveOrigin | None:
+        """What is gathered over axes that it was moved to as another tensor of the op has them.
+
+        And used there, so that it is made by the op itself: had it no axes of its own, it would be
+        cut over them and gathered as well.
+        """
+        axes = self.parts_of(collective)
+        is_used = need.op is not None and need.op in self.ops(part.makers)
+        other = self.around.aligned_with(need, axes) if is_used else None
+        if other is None:
+            return None
+        origin = self.origin_for(replace(need, value=other), axes, part, collective.kind)
+        moved: _Moved = {**self.moved(need.value), "before": None}
+        return origin and replace(origin, **moved, after=self.decided.spec_without(need.value, own))
 
     def exchanged(
         self, need: Need, axes: tuple[AxisPart, ...], collective: Collective, part: Part

@@ -1556,3 +1556,45 @@ def test_a_broadcast_that_keeps_a_sharding_needs_no_other(partitioner: Any) -> N
     arguments = cubed((16, 16), ("a", "b")), cubed((16, 16), ("a", "c"))
     parts = parts_of(of_cube(jax.jit(step), *arguments, partitioner=partitioner))
     assert "broadcast_in_dim" not in {origin.op for *_, origin in parts}
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_a_scatter_has_cut_as_its_updates_is_gathered_for_these(partitioner: Any) -> None:
+    """XLA moves the indices to the updates' axis first; without an axis it would cut them there."""
+
+    def step(at: Any, updates: Any) -> Any:
+        return jnp.zeros((32, 16)).at[at].add(jnp.tanh(updates))
+
+    at = jax.ShapeDtypeStruct((16,), jnp.int32, sharding=abstract((16,), "data").sharding)
+    jitted = jax.jit(step, out_shardings=abstract((32, 16), "data", "model").sharding)
+    parts = parts_of(
+        collectives_of(jitted, at, abstract((16, 16), "model"), partitioner=partitioner)
+    )
+    over_model = [
+        origin
+        for each, part, origin in parts
+        if each.kind == "all-gather"
+        and part.shape.leaves[0].dimensions == (16, 1)
+        and [axis.name for axis in each.axes or ()] == ["model"]
+    ]
+    assert over_model
+    for origin in over_model:
+        assert named(origin, "has") == {("updates", "P('model', None)")}, origin_text(origin)
+        assert {name for name, _ in named(origin, "needed")} == {"result"}
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_sum_over_one_element_is_the_same_value(partitioner: Any) -> None:
+    """As JAX sums what it broadcast: it is moved to be added, and not to be returned."""
+
+    def step(state: Any, x: Any) -> Any:
+        total = x.sum(0).reshape(1, 16).sum(0)
+        return state * 0.9 + constrained(total, "data")
+
+    jitted = jax.jit(step, out_shardings=abstract((16,), "model").sharding)
+    arguments = abstract((16,), ("model", "data")), abstract((16, 16), "model", "data")
+    parts = parts_of(collectives_of(jitted, *arguments, partitioner=partitioner))
+    moved = [origin for each, _, origin in parts if each.kind == "collective-permute"]
+    assert moved
+    for origin in moved:
+        assert (origin.value, origin.op) == ("reduce_sum", "add"), origin_text(origin)
