@@ -36,6 +36,9 @@ _GENERATED = 'is_spmd_generated="true"'
 #: Collectives that only move a value, which others may be for than the one it goes on to.
 _MOVES = frozenset({"all-gather", "all-to-all", "collective-broadcast", "collective-permute"})
 
+#: Instructions that lay a value out otherwise, and are of no op themselves.
+_LAYOUTS = frozenset({"bitcast", "copy"})
+
 #: Collectives that give devices other blocks of a value, each as many as it had.
 _EXCHANGES = frozenset({"all-to-all", "collective-permute", "ragged-all-to-all"})
 
@@ -228,13 +231,28 @@ class MadeFor:
         key: frozenset[object],
     ) -> WalkEnds:
         """What makes the value that a collective communicates; of several joined, this one."""
-        passes = self.passing(key, _FORMS)
+        # An op makes what it sums: what that is made of is no form of it. CPUs compute bf16 in f32.
+        passes = self.passing(key, {*_FORMS, "convert"}.difference(_SUMS))
 
         def is_moved(instruction: Instruction) -> bool:
             # For whatever op that was: it makes nothing.
-            return _base(instruction) in _MOVES or passes(instruction)
+            is_same = _base(instruction) in _MOVES or self.is_layout(instruction)
+            return is_same or passes(instruction)
 
-        return self.flow.backward(self.places(computation, collective, value), is_moved)
+        ends = self.flow.backward(self.places(computation, collective, value), is_moved)
+        return replace(ends, instructions=tuple(filter(self.is_named, ends.instructions)))
+
+    def is_layout(self, instruction: Instruction) -> bool:
+        """Whether an instruction only lays a value out otherwise, by itself or in a fusion."""
+        inside = self.flow.inside(instruction)
+        return (
+            instruction.opcode in _LAYOUTS
+            if inside is None
+            else all(
+                each.opcode in _LAYOUTS or each.opcode == "parameter"
+                for each in inside.instructions.values()
+            )
+        )
 
     def places(
         self, computation: Computation, collective: Instruction, value: Instruction

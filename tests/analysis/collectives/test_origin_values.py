@@ -1598,3 +1598,22 @@ def test_a_sum_over_one_element_is_the_same_value(partitioner: Any) -> None:
     assert moved
     for origin in moved:
         assert (origin.value, origin.op) == ("reduce_sum", "add"), origin_text(origin)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize("w", [(None, "model"), ("data", "model")])
+def test_a_product_that_is_made_with_other_axes_than_it_has_is_what_is_moved(
+    partitioner: Any, w: Any
+) -> None:
+    """It sums `model`, and is to have it: XLA makes it in pieces along `data` first."""
+    jitted = jax.jit(
+        lambda g, w: jnp.tanh(g) @ w.T, out_shardings=abstract((16, 32), None, "model").sharding
+    )
+    arguments = abstract((16, 16), None, "model"), abstract((32, 16), *w)
+    parts = parts_of(collectives_of(jitted, *arguments, partitioner=partitioner))
+    moved = [origin for each, _, origin in parts if each.kind == "collective-permute"]
+    assert moved
+    for origin in moved:
+        assert (origin.value, origin.before, origin.uncertain) == ("dot_general", None, False)
+        assert spec_text(origin.after) == "P(None, 'model')"
+        assert {name for name, _ in named(origin, "needed")} == {"result", "g", "w"}
