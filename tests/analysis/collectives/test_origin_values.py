@@ -1204,18 +1204,19 @@ def test_under_gspmd_axes_that_go_over_to_another_dimension_go_where_they_are_wa
 
 
 def test_a_cause_is_uncertain_where_what_is_sent_is_no_block_of_the_value() -> None:
-    """What the compiled program moves is what the sum makes in pieces, not what it takes."""
+    """XLA gathers what the lookup makes, cut as its table is; no block of its indices is like it."""
 
-    def picked(x: Any, at: Any) -> Any:
-        return constrained(jnp.take_along_axis(x, at[:, :, None], 1).sum(1), "model", None)
+    def looked_up(table: Any, at: Any) -> Any:
+        return constrained(table[at], "data", None)
 
-    x, at = abstract((8, 16, 16), ("data", "model")), jax.ShapeDtypeStruct((8, 4), jnp.int32)
-    at = at.update(sharding=NamedSharding(compat.abstract_mesh(MESH), P()))
-    program = Program("step", jax.jit(picked), (x, at), mesh=compat.abstract_mesh(MESH))
+    at = jax.ShapeDtypeStruct((16,), jnp.int32, sharding=abstract((16,), "data").sharding)
+    arguments = abstract((32, 16), None, ("data", "model")), at
+    mesh = compat.abstract_mesh(MESH)
+    program = Program("step", jax.jit(looked_up), arguments, mesh=mesh)
     document = comms_document(Inspection(program, ["shardy"]))
     assert any("uncertain:" in str(each) for each in footer(document))
     assert not any("uncertain:" in str(each) for each in footer(document, by_scope=True))
-    assert all(o.uncertain for *_, o in parts_of(document.programs[0]))
+    assert any(o.uncertain for *_, o in parts_of(document.programs[0]))
     # Pieces of any shape are of what the compiled program takes them from, if one value can be it.
     step = jax.jit(lambda x, w: jnp.einsum("abc,bcd->ad", x, w))
     x, w = abstract((8, 4, 16), "model"), abstract((4, 16, 32), None, "data", "model")
@@ -1617,3 +1618,19 @@ def test_a_product_that_is_made_with_other_axes_than_it_has_is_what_is_moved(
         assert (origin.value, origin.before, origin.uncertain) == ("dot_general", None, False)
         assert spec_text(origin.after) == "P(None, 'model')"
         assert {name for name, _ in named(origin, "needed")} == {"result", "g", "w"}
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_sum_that_is_made_in_pieces_is_what_is_moved(partitioner: Any) -> None:
+    """It is permuted, then gathered, and not what it sums."""
+
+    def picked(x: Any, at: Any) -> Any:
+        return constrained(jnp.take_along_axis(x, at[:, :, None], 1).sum(1), "model", None)
+
+    at = jax.ShapeDtypeStruct((8, 4), jnp.int32)
+    arguments = abstract((8, 16, 16), ("data", "model")), at
+    parts = parts_of(collectives_of(jax.jit(picked), *arguments, partitioner=partitioner))
+    assert {each.kind for each, *_ in parts} == {"collective-permute", "all-gather"}
+    for *_, origin in parts:
+        assert (origin.value, origin.uncertain) == ("reduce_sum", False), origin_text(origin)
+        assert {each.kind for each in origin.annotations} == {"argument", "constraint"}
