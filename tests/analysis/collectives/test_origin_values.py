@@ -1204,7 +1204,7 @@ def test_under_gspmd_axes_that_go_over_to_another_dimension_go_where_they_are_wa
 
 
 def test_a_cause_is_uncertain_where_what_is_sent_is_no_block_of_the_value() -> None:
-    """XLA gathers what the lookup makes, cut as its table is; no block of its indices is like it."""
+    """XLA gathers what the lookup makes, cut as its table is: no block of its indices."""
 
     def looked_up(table: Any, at: Any) -> Any:
         return constrained(table[at], "data", None)
