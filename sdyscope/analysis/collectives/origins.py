@@ -124,7 +124,7 @@ class _Search:
     def with_origin(self, collective: Collective, part: Part) -> Part:
         """A tensor with its origin; its line is the op's where the compiler kept none."""
         axes = self.parts_of(collective)
-        values, made_by = self.values(part), self.ops(part.makers)
+        values = self.values(part)
         if part.named_after == "value":
             part = replace(part, tags=tuple(self.entering(path, values) for path in part.tags))
         if part.named_after == "value" and not self.leads(collective, part, axes, values):
@@ -133,7 +133,7 @@ class _Search:
             if any(kind_of(op) == "convolution" for op in self.ops(part.tags)):
                 values = self.values(part)  # It is not what that makes.
         ops, makers = self.ops(part.tags), self.ops(part.makers)
-        origin = self.origin(collective, part, axes, values, made_by)
+        origin = self.origin(collective, part, axes, values)
         if part.named_after != "op" and origin.kind != "unknown":
             origin = replace(origin, followed=True)
         if part.source is None:
@@ -284,9 +284,8 @@ class _Search:
         part: Part,
         axes: tuple[AxisPart, ...],
         values: set[ValueId],
-        made_by: Container[Op],
     ) -> CollectiveOrigin:
-        """Why a tensor is communicated, which some ops make, be it for themselves."""
+        """Why a tensor is communicated."""
         ops, makers = self.ops(part.tags), self.ops(part.makers)
         for op in ops:
             if kind_of(op) in PROGRAM and part.named_after == "op":
@@ -327,7 +326,7 @@ class _Search:
                 before = before or self.exchanged_before(ops, axes, collective, part, None)
                 return before or _origin("split", ops[0], *_scope(ops[0]))
             is_exchange = collective.kind in ("collective-permute", "all-to-all") or part.exchanged
-            if is_exchange and (collective_origin := self.remade(ops, made_by, axes, part)):
+            if is_exchange and (collective_origin := self.remade(ops, axes, part)):
                 return collective_origin
             nearest: CollectiveOrigin | None = None
             for near in filter(None, (ops, makers, users)):
@@ -520,17 +519,17 @@ class _Search:
     # Reshardings.
 
     def remade(
-        self, ops: list[Op], made_by: Container[Op], axes: tuple[AxisPart, ...], part: Part
+        self, ops: list[Op], axes: tuple[AxisPart, ...], part: Part
     ) -> CollectiveOrigin | None:
         """A product or sum that XLA makes with other axes than it has, and then moves to these.
 
         With which axes is XLA's choice and not recorded; with which it can't be made is: other
         tensors of the op have them elsewhere.
         """
-        calls = _calls_of(part)
+        makers, calls = self.ops(part.makers), _calls_of(part)
         for op in ops if part.named_after == "op" else ():
             value = op.id, 0
-            if op not in made_by or kind_of(op) not in _REMADE:
+            if op not in makers or kind_of(op) not in _REMADE:
                 continue
             # What is cut besides, and then gathered, is over axes that it does not have.
             own = axes if self.around.carried(value, axes) else self.around.every_axis
