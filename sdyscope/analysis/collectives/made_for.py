@@ -36,9 +36,6 @@ _GENERATED = 'is_spmd_generated="true"'
 #: Collectives that only move a value, which others may be for than the one it goes on to.
 _MOVES = frozenset({"all-gather", "all-to-all", "collective-broadcast", "collective-permute"})
 
-#: Instructions that lay a value out otherwise, and are of no op themselves.
-_LAYOUTS = frozenset({"bitcast", "copy"})
-
 #: Collectives that give devices other blocks of a value, each as many as it had.
 _EXCHANGES = frozenset({"all-to-all", "collective-permute", "ragged-all-to-all"})
 
@@ -236,23 +233,10 @@ class MadeFor:
 
         def is_moved(instruction: Instruction) -> bool:
             # For whatever op that was: it makes nothing.
-            is_same = _base(instruction) in _MOVES or self.is_layout(instruction)
-            return is_same or passes(instruction)
+            return _base(instruction) in _MOVES or passes(instruction)
 
         ends = self.flow.backward(self.places(computation, collective, value), is_moved)
         return replace(ends, instructions=tuple(filter(self.is_named, ends.instructions)))
-
-    def is_layout(self, instruction: Instruction) -> bool:
-        """Whether an instruction only lays a value out otherwise, by itself or in a fusion."""
-        inside = self.flow.inside(instruction)
-        return (
-            instruction.opcode in _LAYOUTS
-            if inside is None
-            else all(
-                each.opcode in _LAYOUTS or each.opcode == "parameter"
-                for each in inside.instructions.values()
-            )
-        )
 
     def places(
         self, computation: Computation, collective: Instruction, value: Instruction

@@ -86,10 +86,10 @@ ROOT %t = (f32[4,8]{{1,0}}, f32[8,8]{{1,0}}) tuple(%m, %d)
     assert part.exchanged
 
 
-def moved(lines: str, tags: Any, before: str = "") -> Part:
+def moved(lines: str, tags: Any) -> Part:
     """What a permutation is of, as XLA names it after the op that needs it."""
     permute = "collective-permute(%v), channel_id=9, source_target_pairs={{0,1},{1,0}}"
-    text = f"HloModule m, num_partitions=8\n{before}\nENTRY e {{\n{lines.strip()}\n"
+    text = f"HloModule m, num_partitions=8\n\nENTRY e {{\n{lines.strip()}\n"
     text += f"ROOT %m = f32[4,8]{{1,0}} {permute}\n}}\n"
     all_ = collectives(read_hlo(text), (), {"m": ((9,),), **tags}).collectives
     (part,) = next(each for each in all_ if each.kind == "collective-permute").parts
@@ -120,24 +120,6 @@ def test_a_sum_ends_where_an_op_makes_what_is_moved() -> None:
 %v = f32[4,8]{{1,0}} all-reduce(%d), {GROUPS}
 """
     assert moved(lines, {"a": ((1,),), "v": ((9,),)}).makers == ((9,),)
-
-
-def test_a_copy_in_another_layout_makes_nothing() -> None:
-    """Of what was gathered for another op, by itself or in a fusion."""
-    fusion = """
-f {
-  %a.1 = f32[4,8]{0,1} parameter(0)
-  ROOT %k.1 = f32[4,8]{1,0} copy(%a.1)
-}
-"""
-    made = """
-%p = f32[4,8]{0,1} parameter(0)
-%a = f32[4,8]{0,1} negate(%p)
-"""
-    for copy in ("copy(%a)", "fusion(%a), kind=kLoop, calls=%f"):
-        lines = f"{made}%v = f32[4,8]{{1,0}} {copy}"
-        tags = {"a": ((1,),), "v": ((5,),), "k.1": ((5,),)}
-        assert moved(lines, tags, fusion).makers == ((1,),)
 
 
 def test_what_is_gathered_as_it_is_made_was_not_exchanged() -> None:
