@@ -7,7 +7,6 @@ that are sharded on it, to the nearest annotation with it.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -748,9 +747,10 @@ class AnnotatedAxes:
         # XLA merges reshapes before it propagates: the value between two of them has no sharding.
         for op in reversed(list(graph.operations())):
             value = op.id, 0
-            if not (op.is_form or self._adds_ones(op)) or self.decided.is_known(value):
+            is_reshape = self.decided.is_reshape(op)
+            if not (op.is_form or is_reshape) or self.decided.is_known(value):
                 continue
-            for source in graph.operand_values[op.id]:
+            for source in graph.operand_values[op.id][: 1 if is_reshape else None]:
                 for other, link in [each for each in alike[value] if each[0] != source]:
                     turned: _Link = "size" if link == "size" else "any"
                     alike[source].append((other, turned))
@@ -782,13 +782,6 @@ class AnnotatedAxes:
                 if self.decided.shape(other) == shape
             ]
         return alike
-
-    def _adds_ones(self, op: Op) -> bool:
-        """Whether an op broadcasts a value to as many elements, which is a reshape to XLA."""
-        if op.mnemonic != "broadcast_in_dim":
-            return False
-        shapes = map(self.decided.shape, (*self.graph.operand_values[op.id], (op.id, 0)))
-        return len({None if shape is None else math.prod(shape) for shape in shapes}) == 1
 
 
 def _has(axes: tuple[tuple[AxisPart, ...], ...], part: AxisPart) -> bool:

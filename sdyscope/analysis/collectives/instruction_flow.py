@@ -19,6 +19,8 @@ INLINE = ("fusion", "fusion-start", "call", "async-start", "call-start", "custom
 _NOTHING = ("constant", "iota", "partition-id", "replica-id", "rng-get-and-update-state")
 #: Ops whose other operands are places, sizes or paddings.
 _FIRST = ("dynamic-slice", "pad", "gather", "slice")
+#: Collectives that communicate several values at once, each of which they give back by itself.
+_JOINING = ("all-gather", "all-reduce", "collective-permute", "reduce-scatter")
 #: Values that are looked at from one.
 _MOST = 200
 
@@ -133,6 +135,9 @@ class InstructionFlow:
         Args:
             start: the values.
             passes: whether what an instruction is given stands for what it makes.
+
+        What takes one of several values out that are communicated at once is an end before what
+        communicates them: it has the name of that value alone.
         """
         ends: dict[str, Instruction] = {}
         parameters: dict[int, None] = {}
@@ -158,6 +163,9 @@ class InstructionFlow:
             operands = maker.operands
             inside = self.inside(maker)
             if maker.opcode == "get-tuple-element":
+                joined = computation.instructions.get(operands[0])
+                if joined is not None and is_joined(joined) and not passes(joined):
+                    ends[maker.name] = maker
                 yield ValuePlace(place.computation, operands[0], _index(maker))
             elif maker.opcode == "tuple":
                 at = place.element
@@ -167,6 +175,8 @@ class InstructionFlow:
                 yield ValuePlace(inside.name, root.name, place.element)
             elif passes(maker):
                 taken = operands[:1] if maker.opcode in _FIRST else operands
+                if (at := place.element) is not None and is_joined(maker):
+                    taken = operands[at : at + 1]
                 yield from (ValuePlace(place.computation, name) for name in taken)
             else:
                 ends[maker.name] = maker
@@ -180,6 +190,12 @@ class InstructionFlow:
             return None
         called = instruction.called("calls", "to_apply", "called_computation")
         return self.module.computations.get(called[0]) if called else None
+
+
+def is_joined(instruction: Instruction) -> bool:
+    """Whether an instruction communicates several values at once."""
+    base = instruction.opcode.removesuffix("-start")
+    return base in _JOINING and len(instruction.operands) > 1
 
 
 def _walk(start: Iterable[ValuePlace], step: Callable[[ValuePlace], Iterator[ValuePlace]]) -> None:

@@ -228,13 +228,15 @@ class MadeFor:
         key: frozenset[object],
     ) -> WalkEnds:
         """What makes the value that a collective communicates; of several joined, this one."""
-        passes = self.passing(key, _FORMS)
+        # An op makes what it sums: what that is made of is no form of it. CPUs compute bf16 in f32.
+        passes = self.passing(key, {*_FORMS, "convert"}.difference(_SUMS))
 
         def is_moved(instruction: Instruction) -> bool:
             # For whatever op that was: it makes nothing.
             return _base(instruction) in _MOVES or passes(instruction)
 
-        return self.flow.backward(self.places(computation, collective, value), is_moved)
+        ends = self.flow.backward(self.places(computation, collective, value), is_moved)
+        return replace(ends, instructions=tuple(filter(self.is_named, ends.instructions)))
 
     def places(
         self, computation: Computation, collective: Instruction, value: Instruction

@@ -539,8 +539,12 @@ class Needs:
         reached = list(dict.fromkeys(values))
         seen = set(reached)
         for value in reached:
-            users = (each for each in self.graph.uses(*value) if each[0].is_form)
-            forms = ((op.id, edge.operand if op.kind in BARRIERS else 0) for op, edge in users)
+            users = self.graph.uses(*value)
+            forms = (
+                (op.id, edge.operand if op.kind in BARRIERS else 0)
+                for op, edge in users
+                if op.is_form or (edge.operand == 0 and self.decided.is_reshape(op))
+            )
             for further in (*self.boundaries.passed.get(value, ()), *forms):
                 if further not in seen and further[0] not in others:
                     seen.add(further)
@@ -820,6 +824,32 @@ class Needs:
             )
             if axes:
                 return value, axes
+        return None
+
+    def aligned_with(self, need: Need, axes: tuple[AxisPart, ...]) -> ValueId | None:
+        """The other of a scatter's indices and updates that has axes where the value has others.
+
+        XLA moves one to go with the other, before both are gathered for what the updates go into
+        (`gather_scatter_handler.cc`, `PartitionScatter`). None where nothing has the axes so.
+        """
+        op = need.op
+        if op is None or need.output is not None or kind_of(op) != "scatter":
+            return None
+        given = self.operands(op)
+        shapes = [self.decided.shape(value) for value in (*given, *_results(op))]
+        if need.value not in given or None in shapes:
+            return None
+        at = given.index(need.value)
+        for group in same_dims(op, [shape for shape in shapes if shape is not None]):
+            dims = dict(group)
+            if at not in dims or any(tensor >= len(given) for tensor in dims):
+                continue  # It has none of these dimensions, or they go on into the result.
+            if not self.carried(need.value, self.every_axis, (dims.pop(at),)):
+                continue
+            for tensor, dim in dims.items():
+                has = self.carried(given[tensor], axes, (dim,))
+                if not any(axis.without(has) for axis in axes):
+                    return given[tensor]
         return None
 
     def is_torn(self, op: Op, axes: tuple[AxisPart, ...]) -> bool:

@@ -63,6 +63,9 @@ _REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
 #: Ops that XLA may split over devices that would do the same work.
 _SPLIT: Final = LOOKING_UP | PRODUCTS | {"scatter"}
 
+#: Ops of which XLA chooses how to make their result, by what it is made of.
+_REMADE: Final = PRODUCTS | {"reduce"}
+
 
 def with_origins(
     collectives: Collectives,
@@ -329,6 +332,9 @@ class _Search:
                 before = self.moved_before(ops, collective, part, values)
                 before = before or self.exchanged_before(ops, axes, collective, part, None)
                 return before or _origin("split", ops[0], *_scope(ops[0]))
+            is_exchange = collective.kind in ("collective-permute", "all-to-all") or part.exchanged
+            if is_exchange and (collective_origin := self.remade(ops, axes, part)):
+                return collective_origin
             nearest: CollectiveOrigin | None = None
             for near in filter(None, (ops, makers, users)):
                 finding = [self.resharding, self.reduction]
@@ -519,6 +525,36 @@ class _Search:
 
     # Reshardings.
 
+    def remade(
+        self, ops: list[Op], axes: tuple[AxisPart, ...], part: Part
+    ) -> CollectiveOrigin | None:
+        """A product or sum that XLA makes with other axes than it has, and then moves to these.
+
+        With which axes is XLA's choice and not recorded; with which it can't be made is: other
+        tensors of the op have them elsewhere.
+        """
+        makers, calls = self.ops(part.makers), _calls_of(part)
+        for op in ops if part.named_after == "op" else ():
+            value = op.id, 0
+            if op not in makers or kind_of(op) not in _REMADE:
+                continue
+            # What is cut besides, and then gathered, is over axes that it does not have.
+            own = axes if self.around.carried(value, axes) else self.around.every_axis
+            taken = [value, *self.around.conflicting(Need(value, op), own)]
+            needed = self.annotations(taken, own, "needed", calls)
+            if self.around.carried(value, own) and needed:
+                moved: _Moved = {**self.moved(value), "before": None}
+                return _origin(
+                    "resharding",
+                    op,
+                    *_scope(op),
+                    **moved,
+                    after=self.decided.spec(value),
+                    annotations=tuple(_distinct(needed)),
+                    needed_together=self.together(taken, own, calls),
+                )
+        return None
+
     def returned(
         self, collective: Collective, part: Part, axes: tuple[AxisPart, ...]
     ) -> CollectiveOrigin | None:
@@ -693,8 +729,27 @@ class _Search:
                 if is_gather
                 else self.around.is_moved(need, self.parts_of(collective), part)
             ):
-                return self.origin_for(need, own, part, collective.kind)
+                return self.aligned(need, own, collective, part) or self.origin_for(
+                    need, own, part, collective.kind
+                )
         return None
+
+    def aligned(
+        self, need: Need, own: tuple[AxisPart, ...], collective: Collective, part: Part
+    ) -> CollectiveOrigin | None:
+        """What is gathered over axes that it was moved to as another tensor of the op has them.
+
+        And used there, so that it is made by the op itself: had it no axes of its own, it would be
+        cut over them and gathered as well.
+        """
+        axes = self.parts_of(collective)
+        is_used = need.op is not None and need.op in self.ops(part.makers)
+        other = self.around.aligned_with(need, axes) if is_used else None
+        if other is None:
+            return None
+        origin = self.origin_for(replace(need, value=other), axes, part, collective.kind)
+        moved: _Moved = {**self.moved(need.value), "before": None}
+        return origin and replace(origin, **moved, after=self.decided.spec_without(need.value, own))
 
     def exchanged(
         self, need: Need, axes: tuple[AxisPart, ...], collective: Collective, part: Part

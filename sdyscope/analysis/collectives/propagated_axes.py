@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,7 +13,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import Propagated, PropagatedValue, ValueId
-from sdyscope.graph import OpGraph, Sharding
+from sdyscope.graph import Op, OpGraph, Sharding
 from sdyscope.values.convert import to_named_sharding, to_tensor_sharding, unreversed
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
@@ -167,6 +168,16 @@ class PropagatedAxes:
     def rank(self, value: ValueId) -> int:
         """How many dimensions a value has."""
         return len(self.shape(value) or ())
+
+    def is_reshape(self, op: Op) -> bool:
+        """Whether an op adds or drops dimensions of one element, which is a reshape to XLA.
+
+        A broadcast adds them, and a reduction drops them again, as JAX sums what it broadcast.
+        """
+        if op.mnemonic not in ("broadcast_in_dim", "reduce") or len(op.types) != 1:
+            return False
+        shapes = self.shape(self.graph.operand_values[op.id][0]), self.shape((op.id, 0))
+        return len({None if shape is None else math.prod(shape) for shape in shapes}) == 1
 
     def shape(self, value: ValueId) -> tuple[int, ...] | None:
         """Its whole shape; None where that is dynamic, or it is no tensor."""

@@ -86,6 +86,42 @@ ROOT %t = (f32[4,8]{{1,0}}, f32[8,8]{{1,0}}) tuple(%m, %d)
     assert part.exchanged
 
 
+def moved(lines: str, tags: Any) -> Part:
+    """What a permutation is of, as XLA names it after the op that needs it."""
+    permute = "collective-permute(%v), channel_id=9, source_target_pairs={{0,1},{1,0}}"
+    text = f"HloModule m, num_partitions=8\n\nENTRY e {{\n{lines.strip()}\n"
+    text += f"ROOT %m = f32[4,8]{{1,0}} {permute}\n}}\n"
+    all_ = collectives(read_hlo(text), (), {"m": ((9,),), **tags}).collectives
+    (part,) = next(each for each in all_ if each.kind == "collective-permute").parts
+    return part
+
+
+def test_what_is_summed_with_others_is_made_by_its_own_op() -> None:
+    """The sum of several has the names of all; what takes one out has that of its own."""
+    lines = f"""
+%p = f32[4,8]{{1,0}} parameter(0)
+%a = f32[4,8]{{1,0}} multiply(%p, %p)
+%b = f32[4,8]{{1,0}} add(%p, %p)
+%r = (f32[4,8]{{1,0}}, f32[4,8]{{1,0}}) all-reduce(%a, %b), {GROUPS}
+%v = f32[4,8]{{1,0}} get-tuple-element(%r), index=1
+"""
+    named = {"a": ((1,),), "b": ((2,),), "r": ((1,), (2,)), "v": ((2,),)}
+    assert moved(lines, named).makers == ((2,),)
+    without = {name: tags for name, tags in named.items() if name != "v"}
+    assert moved(lines, without).makers == ((1,), (2,))  # Nothing says which.
+
+
+def test_a_sum_ends_where_an_op_makes_what_is_moved() -> None:
+    """The product is named after nothing: what it takes is not what the op makes."""
+    lines = f"""
+%p = f32[4,8]{{1,0}} parameter(0)
+%a = f32[4,8]{{1,0}} negate(%p)
+%d = f32[4,8]{{1,0}} multiply(%a, %a)
+%v = f32[4,8]{{1,0}} all-reduce(%d), {GROUPS}
+"""
+    assert moved(lines, {"a": ((1,),), "v": ((9,),)}).makers == ((9,),)
+
+
 def test_what_is_gathered_as_it_is_made_was_not_exchanged() -> None:
     assert not gathered(', metadata={op_name="jit(f)/dot_general"}').exchanged
 
