@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from functools import partial
 from typing import TypeAlias
 
@@ -155,6 +156,9 @@ def match(
 ) -> list[Pair]:
     """Pairs what has the same kind, path and, on a ``shard_map``, the same operand number.
 
+    Of a ``shard_map`` that has more operands or results on one side, it is that of the one on which
+    the same is written, in order.
+
     Where several do, those on the same value are paired first, the rest in order where both sides
     have as many. Otherwise something came or went: of these equal ones are paired, then those of
     the same source line, then the rest in order; what is left has no partner.
@@ -167,13 +171,14 @@ def match(
             are asked one after the other.
     """
     values = tuple(values)
+    numbers = _numbers(a, b, paths)
     groups: dict[Hashable, tuple[list[Annotation], list[Annotation]]] = {}
     for side, (own, path) in enumerate(((a, paths[0]), (b, paths[1]))):
         for annotation in own:
             # An argument is known by its path: one more before it changes its number.
             numbered = annotation.kind == "op" or annotation.kind.startswith("shard_map")
-            index = annotation.index if numbered else None
-            key = (annotation.kind, path(annotation.path), index)
+            number = numbers.get(id(annotation), annotation.index) if numbered else None
+            key = (annotation.kind, path(annotation.path), number)
             groups.setdefault(key, ([], []))[side].append(annotation)
     pairs: list[Pair] = []
     for left, right in groups.values():
@@ -190,6 +195,38 @@ def match(
         pairs += [(annotation, None) for annotation in left]
         pairs += [(None, annotation) for annotation in right]
     return pairs
+
+
+def _numbers(
+    a: Sequence[Annotation],
+    b: Sequence[Annotation],
+    paths: tuple[Callable[[str], str], Callable[[str], str]],
+) -> dict[int, Hashable]:
+    """Which are the same operand or result of a ``shard_map`` that has more of them on one side.
+
+    By their ids, in place of their numbers: of those of one path in order those on which the same
+    is written. JAX returns as many residuals as a backward pass needs, before or among others.
+    """
+    sides: list[dict[Hashable, dict[int, list[Annotation]]]] = [{}, {}]
+    for side, own, path in zip(sides, (a, b), paths, strict=True):
+        for annotation in own:
+            if annotation.kind.startswith("shard_map"):
+                of_path = side.setdefault((annotation.kind, path(annotation.path)), {})
+                of_path.setdefault(annotation.ordinal, []).append(annotation)
+    numbers: dict[int, Hashable] = {}
+    for key in sides[0].keys() & sides[1].keys():
+        for left, right in zip(sides[0][key].values(), sides[1][key].values(), strict=False):
+            if len(left) == len(right):
+                continue
+            ours, theirs = (list(map(written, each)) for each in (left, right))
+            matcher = SequenceMatcher(None, ours, theirs, autojunk=False)
+            for block in matcher.get_matching_blocks():
+                for at in range(block.size):
+                    pair = left[block.a + at], right[block.b + at]
+                    numbers |= {id(each): ("same", pair[0].index) for each in pair}
+            for each in (*left, *right):
+                numbers.setdefault(id(each), id(each))
+    return numbers
 
 
 def _values(

@@ -736,7 +736,9 @@ class _Fixer:
 
         single, left = sorted(checked, key=likely), self.effort.traces
         firsts = (
-            min(each, key=lambda one: one.change.product) for each in (checked, traced) if each
+            min(each, key=lambda candidate: candidate.change.product)
+            for each in (checked, traced)
+            if each
         )
         starts = dict.fromkeys(_edits(each) for each in firsts if each.change.product < 1 - WORTH)
         for start in (each for edits in starts for each in checked if _edits(each) == edits):

@@ -57,20 +57,20 @@ def edited_types(
     """
     said = {file: list(out_shardings(workshop.source(file), mesh.shape)) for file in workshop.files}
     calls = {call for sites in said.values() for site in sites for call in site.calls}
-    made: dict[cst.BaseExpression, list[Annotation]] = {}
+    by_call: dict[cst.BaseExpression, list[Annotation]] = {}
     for annotation in filter(is_type, annotations):
         for frame in workshop.spans.get(annotation.op, ()):
             if not workshop.editable(frame.file):
                 continue
             node = workshop.source(frame.file).expression(frame)
             if node in calls:
-                made.setdefault(node, []).append(annotation)
+                by_call.setdefault(node, []).append(annotation)
                 break
     of_sites = [
         list(_of_site(site, own, graph, mesh, about))
         for sites in said.values()
         for site in sites
-        if (own := [annotation for call in site.calls for annotation in made.get(call, ())])
+        if (own := [annotation for call in site.calls for annotation in by_call.get(call, ())])
     ]
     of_sites.sort(key=lambda edits: -edits[0].weight if edits else 0.0)
     for each in zip_longest(*of_sites):
@@ -78,14 +78,18 @@ def edited_types(
 
 
 def _of_site(
-    site: OutSharding, made: Sequence[Annotation], graph: OpGraph, mesh: Mesh, about: Evidence
+    site: OutSharding,
+    annotations: Sequence[Annotation],
+    graph: OpGraph,
+    mesh: Mesh,
+    about: Evidence,
 ) -> Iterator[Proposal]:
     """The edits of one place, if it says the same of all that is made with it."""
     literal = site.literal
     source = literal.source
     own = [
         (annotation, spec)
-        for annotation in made
+        for annotation in annotations
         if annotation.shape
         and (spec := spec_of(annotation, graph, mesh)) is not None
         and literal.says(spec, len(annotation.shape)) is not None

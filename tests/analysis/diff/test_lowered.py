@@ -4,9 +4,12 @@ import random
 import re
 from functools import cache
 
+import jax
+import jax.numpy as jnp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
 
 from sdyscope.annotations import read_annotations
 from sdyscope.errors import CompilerError, TargetError
@@ -295,3 +298,44 @@ def test_files_for_different_partitioners():
 def test_one_module_alone_has_nothing_to_be_compared_with():
     with pytest.raises(TargetError, match="nothing to compare it with"):
         module(text("shardy")).diff()
+
+
+def mapped(partitioner, *results):
+    """A shard_map that returns what is named, each with its own sharding."""
+    mesh = jax.sharding.AbstractMesh((4, 2), ("x", "y"))
+    made = {
+        "first": (lambda a: a[:, 0], P("x")),
+        "second": (lambda a: a * 2, P("x", "y")),
+        "third": (lambda a: a[0] + 1, P("y")),
+        "more": (lambda a: a[:1] - 1, P("x", None)),
+    }
+    bodies, specs = zip(*(made[name] for name in results), strict=True)
+    whole = jax.shard_map(
+        lambda a: tuple(body(a) for body in bodies),
+        mesh=mesh,
+        in_specs=P("x", "y"),
+        out_specs=specs,
+        check_vma=False,
+    )
+    argument = jax.ShapeDtypeStruct(
+        (8, 4), jnp.float32, sharding=jax.sharding.NamedSharding(mesh, P("x", "y"))
+    )
+    return Inspection(
+        Program("f", jax.jit(lambda a: sum(map(jnp.sum, whole(a)))), (argument,)), [partitioner]
+    )
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize(
+    "more", [("more", "first", "second", "third"), ("first", "more", "second", "third")]
+)
+def test_one_result_more_of_a_shard_map_is_one_difference(partitioner, more):
+    """JAX returns as many residuals as a backward pass needs, before what it returned already."""
+    one = mapped(partitioner, "first", "second", "third")
+    diff = one.diff(mapped(partitioner, *more))
+    outputs = [row for row in diff.tensors if row.kind == "shard_map output"]
+    assert [row.change for row in outputs] == ["only in b"]
+    # As many with another among them are compared by their number.
+    changed = mapped(partitioner, "first", "more", "third").diff(one)
+    outputs = [row for row in changed.tensors if row.kind == "shard_map output"]
+    assert [(row.change, row.tensor.count("#1")) for row in outputs] == [("changed", 1)]
