@@ -104,7 +104,7 @@ def command(
     first-difference: where the partitioners begin to differ. By default anything but other sizes of
     the mesh.
     """
-    from sdyscope.analysis.fix.fix import PREDICTIONS_A_TRACE, Effort
+    from sdyscope.analysis.fix.fix import Effort
     from sdyscope.process import output, progress
     from sdyscope.process.work_tree import write_clean
     from sdyscope.terminal.answer import print_answer
@@ -118,12 +118,7 @@ def command(
         bench.rebuild,
         finding,
         on=on,
-        effort=Effort(
-            edits=edits,
-            predictions=predictions,
-            compiles=compiles,
-            traces=max(predictions // PREDICTIONS_A_TRACE, 1),
-        ),
+        effort=Effort(edits=edits, predictions=predictions, compiles=compiles),
         root=bench.root,
         alone=bench.alone,
         notify=progress.part,

@@ -70,7 +70,8 @@ class SourceEdit:
     Attributes:
         kind: what is edited.
         name: the tensor's path, or the expression as it is written.
-        before: the sharding that is written there; null where there is none, or there are several.
+        before: the sharding that is written there; null where there is none, or there are several;
+            of a rule the mesh axes that it says, as a dimension has them.
         after: the one that would be; null for none: the compiler decides.
         source: the line.
         count: how many tensors or constraints of the program that is about.

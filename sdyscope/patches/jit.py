@@ -43,10 +43,7 @@ class JitSite:
             if name == "donate_argnames":
                 return None
             if name == "donate_argnums":
-                start, end = self.source.extent(argument.value)
-                if argument.value.lpar:
-                    start = self.source.text.rindex("(", 0, start + 1)
-                    end = self.source.text.index(")", end - 1) + 1
+                start, end = self.source.whole(argument.value)
                 try:
                     before = ast.literal_eval(self.source.text[start:end])
                 except (SyntaxError, ValueError):
@@ -64,9 +61,7 @@ class JitSite:
             close = self.source.text.index(",", close) + 1
             return [Splice(close, close, self._on_own_line(last, numbers))]
         else:
-            close = self.source.extent(last.value)[1]
-            if last.value.lpar:
-                close = self.source.text.index(")", close) + 1
+            close = self.source.whole(last.value)[1]
         return [Splice(close, close, f"{separator}donate_argnums={_numbers(numbers)}")]
 
     def without(self, keyword: str) -> list[Splice] | None:
@@ -78,16 +73,9 @@ class JitSite:
             if argument.keyword is None or argument.keyword.value != keyword or not at:
                 continue
             # From behind the argument before it, with the comma in between.
-            start = self._behind(arguments[at - 1])
-            return [Splice(start, self._behind(argument), "")]
+            start, end = (self.source.whole(arguments[n].value)[1] for n in (at - 1, at))
+            return [Splice(start, end, "")]
         return None
-
-    def _behind(self, argument: cst.Arg) -> int:
-        """The first character behind an argument's value, with its parentheses."""
-        end = self.source.extent(argument.value)[1]
-        for _ in argument.value.lpar:
-            end = self.source.text.index(")", end) + 1
-        return end
 
     def _on_own_line(self, last: cst.Arg, numbers: Sequence[int]) -> str:
         """One more argument behind the last, where each has its line."""

@@ -56,9 +56,7 @@ def scattered(source: Source, span: Span, dimension: int) -> list[Splice]:
         raise TargetError("It is not written as psum(x, axis).")
     if not isinstance(call.func, cst.Attribute):
         raise TargetError("psum is imported by its name alone.")
-    end = source.extent(call.args[1].value)[1]
-    if call.args[1].value.lpar:
-        end = source.text.index(")", end) + 1
+    end = source.whole(call.args[1].value)[1]
     return [
         Splice(*source.extent(name), "psum_scatter"),
         Splice(end, end, f", scatter_dimension={dimension}, tiled=True"),

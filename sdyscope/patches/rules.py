@@ -7,13 +7,14 @@ That is a sequence of pairs, ``(("batch", "data"), ("mlp", None))``, or a dict,
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import libcst as cst
 
 from sdyscope.patches.source import Source, Splice
-from sdyscope.patches.specs import spec_entry_text
+from sdyscope.patches.specs import UNKNOWN, spec_entry_text, written_entry
+from sdyscope.values.sharding import SpecEntry
 
 #: Fewer pairs are no rules, but something else that has two parts.
 _LEAST = 2
@@ -27,25 +28,19 @@ class LogicalRule:
         source: the file.
         line: its line.
         name: the logical axis.
-        axes: the mesh axes; empty where it is not sharded.
+        axes: the mesh axes, as a dimension has them; None where it is not sharded.
         node: what is written for them.
     """
 
     source: Source = field(repr=False, compare=False)
     line: int
     name: str
-    axes: tuple[str, ...]
+    axes: SpecEntry
     node: cst.BaseExpression = field(repr=False, compare=False)
 
-    def with_axes(self, axes: Sequence[str]) -> Splice:
+    def with_axes(self, axes: SpecEntry) -> Splice:
         """The edit after which it is mapped to other mesh axes."""
-        start, end = self.source.extent(self.node)
-        if isinstance(self.node, cst.Tuple):
-            # With its parentheses, which are no part of a tuple's place.
-            start = self.source.text.rindex("(", 0, start + 1)
-            end = self.source.text.index(")", end - 1) + 1
-        entry = tuple(axes) if len(axes) > 1 else axes[0] if axes else None
-        return Splice(start, end, spec_entry_text(entry, self.source.quote))
+        return Splice(*self.source.whole(self.node), spec_entry_text(axes, self.source.quote))
 
 
 def logical_rules(source: Source, axes: Collection[str]) -> Iterator[LogicalRule]:
@@ -63,8 +58,8 @@ def logical_rules(source: Source, axes: Collection[str]) -> Iterator[LogicalRule
             continue
         rules: list[LogicalRule] = []
         for key, value in filter(None, pairs):
-            name, own = ast.literal_eval(key.value), _axes(value, axes)
-            if not isinstance(name, str) or name in axes or own is None:
+            name, own = ast.literal_eval(key.value), written_entry(value, axes)
+            if not isinstance(name, str) or name in axes or own == UNKNOWN:
                 break
             rules.append(LogicalRule(source, source.line(key), name, own, value))
         if len(rules) == len(pairs) and any(rule.axes for rule in rules):
@@ -84,17 +79,3 @@ def _pair(
     else:
         return None
     return (key, value) if isinstance(key, cst.SimpleString) else None
-
-
-def _axes(node: cst.BaseExpression, axes: Collection[str]) -> tuple[str, ...] | None:
-    """The mesh axes that are written; None for anything else."""
-    if isinstance(node, cst.Name) and node.value == "None":
-        return ()
-    if isinstance(node, cst.SimpleString):
-        name = ast.literal_eval(node.value)
-        return (name,) if name in axes else None
-    if isinstance(node, cst.Tuple | cst.List):
-        parts = [_axes(element.value, axes) for element in node.elements]
-        if all(part is not None and len(part) == 1 for part in parts):
-            return tuple(axis for part in parts for axis in part or ())
-    return None

@@ -142,6 +142,19 @@ class Source:
         start = len(self._data[: span.start].decode())
         return start, start + len(self._data[span.start : span.start + span.length].decode())
 
+    def whole(self, node: cst.BaseExpression) -> tuple[int, int]:
+        """The characters that an expression takes, with the parentheses around it."""
+        start, end = self.extent(node)
+        if not node.lpar:
+            return start, end
+        # The place of a tuple is that of what is in its parentheses; of an empty one theirs.
+        inside = 1 if isinstance(node, cst.Tuple) and not node.elements else 0
+        for _ in node.lpar:
+            start = self.text.rindex("(", 0, start + inside)
+            end = self.text.index(")", end - inside) + 1
+            inside = 0
+        return start, end
+
     def written(self, node: cst.CSTNode) -> str:
         """The text of a node, as it is written."""
         span = self._spans[node]

@@ -228,8 +228,7 @@ def _call(source: Source, node: cst.Call, axes: Collection[str]) -> SpecLiteral 
         tokens = tokens[kept:]
     inside = source.text.index("(", source.extent(node.func)[1]) + 1
     if not is_spec and not tokens and positional:
-        inside = source.extent(positional[-1])[1]
-        inside = source.text.index(")", inside) + 1 if positional[-1].lpar else inside
+        inside = source.whole(positional[-1])[1]
     return SpecLiteral(
         source,
         "spec" if is_spec else "arguments",
@@ -248,23 +247,25 @@ def _tokens(
 ) -> tuple[SpecToken, ...]:
     tokens = []
     for node in nodes:
-        start, end = source.extent(node)
-        if isinstance(node, cst.Tuple) and node.lpar:
-            # With its parentheses, which are no part of a tuple's place.
-            start = source.text.rindex("(", 0, start + 1 if not node.elements else start)
-            end = source.text.index(")", end - 1 if not node.elements else end) + 1
-        tokens.append(SpecToken(_entry(node, axes), source.text[start:end], start, end))
+        start, end = source.whole(node) if isinstance(node, cst.Tuple) else source.extent(node)
+        tokens.append(SpecToken(written_entry(node, axes), source.text[start:end], start, end))
     return tuple(tokens)
 
 
-def _entry(node: cst.BaseExpression, axes: Collection[str]) -> SpecEntry | Literal["?"]:
+def written_entry(node: cst.BaseExpression, axes: Collection[str]) -> SpecEntry | Literal["?"]:
+    """What is written for a dimension; ``UNKNOWN`` where it is no literal.
+
+    Args:
+        node: what is written.
+        axes: the names of the mesh's axes.
+    """
     if isinstance(node, cst.Name) and node.value == "None":
         return None
     if isinstance(node, cst.SimpleString):
         value = ast.literal_eval(node.value)
         return value if value in axes else UNKNOWN
-    if isinstance(node, cst.Tuple) and node.elements:
-        names = [_entry(element.value, axes) for element in node.elements]
+    if isinstance(node, cst.Tuple | cst.List) and node.elements:
+        names = [written_entry(element.value, axes) for element in node.elements]
         if all(isinstance(name, str) and name != UNKNOWN for name in names):
             known = tuple(name for name in names if isinstance(name, str))
             return known if len(known) > 1 else known[0]

@@ -21,7 +21,7 @@ def rules(text):
     ],
 )
 def test_rules_are_pairs_of_a_name_and_mesh_axes(text):
-    assert rules(text) == [("batch", ("data",)), ("mlp", ())]
+    assert rules(text) == [("batch", "data"), ("mlp", None)]
 
 
 def test_a_rule_may_have_several_axes():
@@ -46,8 +46,8 @@ def test_other_pairs_are_no_rules(text):
 @pytest.mark.parametrize(
     ("axes", "then"),
     [
-        ((), 'r = (("batch", None), ("mlp", None))'),
-        (("model",), 'r = (("batch", "model"), ("mlp", None))'),
+        (None, 'r = (("batch", None), ("mlp", None))'),
+        ("model", 'r = (("batch", "model"), ("mlp", None))'),
         (AXES, 'r = (("batch", ("data", "model")), ("mlp", None))'),
     ],
 )

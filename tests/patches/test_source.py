@@ -2,6 +2,7 @@
 
 import ast
 
+import libcst as cst
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,3 +86,11 @@ def test_git_applies_the_diff(tmp_path):
     assert file.read_text() == new
     with pytest.raises(TargetError, match="line 1 differs"):
         applied(diff, "x\ny\nz\n", "sub/m.py")
+
+
+@pytest.mark.parametrize("value", ["()", "(1, 2)", "((1, 2))", "(x)", "((x))", "(((1,), 2))", "x"])
+def test_an_expression_is_whole_with_its_parentheses(value):
+    source = Source("m.py", f"f(a, {value}, b)")
+    call = next(node for node in source.nodes() if isinstance(node, cst.Call))
+    start, end = source.whole(call.args[1].value)
+    assert source.text[start:end] == value

@@ -89,7 +89,7 @@ _TOGETHER = 12
 _AT_THE_ENDS = ("argument", "result", "donation")
 
 #: How many edits are predicted in the time that tracing one takes.
-PREDICTIONS_A_TRACE = 8
+_PREDICTIONS_A_TRACE = 8
 
 #: Edits of what says how others are sharded, or many.
 _TRACED = ("type", "reshard", "logical axis")
@@ -114,8 +114,6 @@ class Effort:
         specs: how many shardings to try for an expression.
         checks: how many of the best XLA partitions, which costs a second and knows better.
         meshes: how many other sizes of the mesh's axes to trace, where these are asked about.
-        traces: how many edits to trace of values' types on Explicit axes, of what is given there,
-            and of rules for logical axes: no prediction speaks for what is not traced.
         placements: of how many ways to shard a constraint's values over all axes to predict what
             they send.
     """
@@ -129,7 +127,14 @@ class Effort:
     checks: int = 8
     placements: int = 24
     meshes: int = 8
-    traces: int = 24
+
+    @property
+    def traces(self) -> int:
+        """How many edits to trace of each kind of which only that tells what is sent.
+
+        Those of values' types on Explicit axes, of what is given there, and of rules.
+        """
+        return max(self.predictions // _PREDICTIONS_A_TRACE, 1)
 
 
 @dataclass(frozen=True)
@@ -735,14 +740,15 @@ class _Fixer:
             return candidate.proposals[0].edit.kind in _TYPING, product
 
         single, left = sorted(checked, key=likely), self.effort.traces
-        firsts = (
-            min(each, key=lambda candidate: candidate.change.product)
-            for each in (checked, traced)
-            if each
-        )
-        starts = dict.fromkeys(_edits(each) for each in firsts if each.change.product < 1 - WORTH)
-        for start in (each for edits in starts for each in checked if _edits(each) == edits):
-            best, before = start, predicted[_edits(start)]
+        # The best by either: what both make together can be seen by one of them alone.
+        starts: dict[int, FixCandidate] = {}
+        for each in (checked, traced):
+            promises = [candidate.change.product for candidate in each]
+            if promises and min(promises) < 1 - WORTH:
+                at = promises.index(min(promises))
+                starts[at] = checked[at]
+        for best in starts.values():
+            before = predicted[_edits(best)]
             while len(best.proposals) < self.effort.edits:
                 taken = {each.edit.source for each in best.proposals}
                 elsewhere = [each for each in single if each.proposals[0].edit.source not in taken]

@@ -110,8 +110,10 @@ def _of_site(
         (after, literal.with_spec(spec, after, len(shape)))
         for after in sorted(near, key=lambda after: _unlikeliness(spec, after, len(shape)))
     ]
-    if len(site.calls) == 1 and last_name(site.calls[0].func) == RESHARD:
-        options.insert(1, (None, without_call(source, site.calls[0])))
+    call = site.calls[0]
+    is_first = call.args[0] is sharding_argument(call)
+    if len(site.calls) == 1 and last_name(call.func) == RESHARD and not is_first:
+        options.insert(1, (None, without_call(source, call)))
     for option, splices in options:
         if splices:
             kind: EditKind = "reshard" if option is None else "type"

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import zip_longest
 
-from sdyscope.analysis.fix.proposals import Proposal, Splices
+from sdyscope.analysis.fix.proposals import Proposal, Splices, dims_of, spec_of_dims
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.facts.edits import SourceEdit
 from sdyscope.patches.rules import LogicalRule, logical_rules
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.sharding import PartitionSpec, SpecEntry
+from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import SourceLocation
 
 
@@ -33,30 +33,28 @@ def edited_rules(workshop: Workshop, mesh: Mesh) -> Iterator[Proposal]:
         rule for file in workshop.files for rule in logical_rules(workshop.source(file), mesh.shape)
     ]
     # What is not sharded yet is most often what could be.
-    rules.sort(key=lambda rule: len(rule.axes))
+    rules.sort(key=lambda rule: len(*dims_of(PartitionSpec((rule.axes,)), 1)))
     for each in zip_longest(*(list(_edits(rule, sizes)) for rule in rules)):
         yield from (proposal for proposal in each if proposal is not None)
 
 
 def _edits(rule: LogicalRule, axes: list[str]) -> Iterator[Proposal]:
     """The edits of one rule: an axis more, another one, one less."""
-    free = [axis for axis in axes if axis not in rule.axes]
+    before = PartitionSpec((rule.axes,))
+    (now,) = dims_of(before, 1)
+    free = [axis for axis in axes if axis not in now]
     others = [
-        *((*rule.axes, axis) for axis in free),
-        *((axis,) for axis in free if rule.axes),
-        *(tuple(kept for kept in rule.axes if kept != axis) for axis in rule.axes),
+        *((*now, axis) for axis in free),
+        *((axis,) for axis in free if now),
+        *(tuple(kept for kept in now if kept != axis) for axis in now),
     ]
-    for after in dict.fromkeys(others):
+    for after in dict.fromkeys(map(spec_of_dims, zip(others, strict=True))):
         edit = SourceEdit(
             "logical axis",
             rule.name,
-            PartitionSpec((_entry(rule.axes),)),
-            PartitionSpec((_entry(after),)),
+            before,
+            after,
             SourceLocation(rule.source.file, rule.line),
         )
-        written: Splices = {rule.source.file: [rule.with_axes(after)]}
+        written: Splices = {rule.source.file: [rule.with_axes(*after.entries)]}
         yield Proposal(edit, None, partial(dict, written))
-
-
-def _entry(axes: tuple[str, ...]) -> SpecEntry:
-    return axes if len(axes) > 1 else axes[0] if axes else None

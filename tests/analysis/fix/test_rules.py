@@ -48,7 +48,7 @@ def build(tmp_path_factory):
 
 @pytest.mark.compiles
 def test_a_rule_is_another_where_that_pays(build):
-    effort = Effort(expressions=0, arguments=0, edits=1, compiles=1, checks=0, traces=5)
+    effort = Effort(expressions=0, arguments=0, edits=1, compiles=1, checks=0, predictions=40)
     found = fixed(Inspection(build(), ("shardy",)), build, effort=effort)
     best = found.remedies[0]
     assert best.proven
