@@ -1625,9 +1625,10 @@ def test_a_sum_over_one_element_is_the_same_value(partitioner: Any) -> None:
 
 def own_results(parts: Any) -> list[CollectiveOrigin]:
     """Origins of what the op that is named makes itself; as of JAX 0.11 nothing tells."""
-    known = [origin for _, part, origin in parts if part.makers == part.tags]
-    if not known:
+    if compat.version_tuple() >= (0, 11):
         pytest.skip("this XLA names what it moves after what makes it")
+    known = [origin for _, part, origin in parts if part.makers == part.tags]
+    assert known
     return known
 
 
