@@ -108,17 +108,14 @@ class Recording(Sequence[RecordedInspection]):
 
     def lowered(self, event: hearing.Lowering) -> None:
         """Keeps a program, unless it is one of these that is lowered again to be looked at."""
-        key = event.jaxpr, event.arguments[3], event.arguments[4]
         module = event.computation.stablehlo()
         with self._lock:
             # The same object is one that JAX had in a cache, for shardings that mean the same.
-            if id(module) in self._compiled or any(
-                seen[0] is key[0] and seen[1:] == key[1:] for seen in self._seen
-            ):
+            if id(module) in self._compiled or event.is_among(self._seen):
                 return
         program = RecordedInspection(_source(event), event)
         with self._lock:
-            self._seen.append(key)
+            self._seen.append(event.key)
             self._programs.append(program)
             self._compiled[id(module)] = module, program
 

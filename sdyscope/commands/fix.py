@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,11 +20,18 @@ def environment(
     mesh: Mapping[str, int] | None,
     mesh_config: str | None = None,
     mesh_selector: str | None = None,
+    target: str = "",
+    rerun: bool = False,
     **_: Any,
 ) -> dict[str, str]:
-    """As many virtual CPU devices as the mesh needs: numbers are compared on these."""
+    """As many virtual CPU devices as the mesh needs: numbers are compared on these.
+
+    A script that is run again gets as many as it had: it may take all that it finds.
+    """
+    if rerun and (recorded := opening.recorded_devices(target)):
+        return child.lowering(recorded)
     asked = mesh_choice.known_devices(mesh, mesh_config, mesh_selector)
-    return {**child.virtual_devices(max(child.VIRTUAL, asked)), "JAX_PLATFORMS": "cpu"}
+    return child.lowering(max(child.VIRTUAL, asked))
 
 
 @options.command(
@@ -32,6 +40,7 @@ def environment(
         "fix fsdp-transformer --set constrained=false",
         "fix train.py:step --on tpu:v5e:2x4",
         "fix train.py:step \"params['w1']\" --apply",
+        "fix run:train_step --rerun",
     ),
 )
 @options.target
@@ -63,6 +72,7 @@ def environment(
     help="Edited programs to compile at most.",
 )
 @options.settings
+@opening.rerun
 @click.option("--all", "everything", is_flag=True, help="Show every remedy with its patch.")
 @click.option(
     "--apply",
@@ -86,6 +96,7 @@ def command(
     predictions: int,
     compiles: int,
     settings: dict[str, str],
+    rerun: bool,
     everything: bool,
     write: bool,
     sarif: str | None,
@@ -111,7 +122,7 @@ def command(
     from sdyscope.views import fix
 
     output.check_folders(sarif)
-    subject = opening.Opening(target, mesh, settings)
+    subject = opening.Opening(target, mesh, settings, rerun=rerun)
     inspection = subject.inspection(("shardy",))
     bench = subject.bench(inspection)
     answer = inspection.fix(
@@ -123,6 +134,7 @@ def command(
         alone=bench.alone,
         notify=progress.part,
     )
+    answer = replace(answer, notes=(*answer.notes, *subject.remarks))
     best = answer.proven[0] if answer.proven else None
     if write and best is not None:
         write_clean(best.before_texts, best.texts)

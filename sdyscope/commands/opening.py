@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from sdyscope.facts.program import Partitioner, Program
     from sdyscope.facts.recorded import Record, RecordedCompile, RecordedProgram
     from sdyscope.inspection import Inspection
+    from sdyscope.process.scripts import PythonScript
+    from sdyscope.stages.edited.rerun import Rerun
     from sdyscope.stages.lowered.lower import LoweredModule
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -131,12 +133,12 @@ class Bench:
 
     Attributes:
         rebuild: builds the program from the files that Python then imports.
-        alone: the same on a mesh of one device.
+        alone: the same on a mesh of one device; None where it can't be.
         root: the folder that paths of a patch are relative to.
     """
 
     rebuild: Callable[[], Program]
-    alone: Callable[[], Program]
+    alone: Callable[[], Program] | None
     root: str
 
 
@@ -149,15 +151,20 @@ class Opening:
         mesh: axis sizes that replace the target's own.
         settings: what `--set` changes.
         module: name of one module of a directory.
+        rerun: whether the script of a recorded run is run again up to where it compiles the
+            program, which is then looked at in place of what was recorded.
     """
 
     word: str
     mesh: Mapping[str, int] | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
     module: str | None = None
+    rerun: bool = False
 
     def under(self, partitioner: str | None) -> tuple[Partitioner, ...]:
         """Under which to look at it, as `options.one_partitioner` says."""
+        if partitioner is None and self.rerun:
+            return options.PARTITIONERS["shardy"]
         return options.PARTITIONERS[partitioner] if partitioner else partitioners_of(self.word)
 
     def opened(
@@ -211,9 +218,48 @@ class Opening:
         """The only program or module that it holds; see `opened`.
 
         Raises:
-            SdyscopeError: as `opened`, or the directory has several modules and none is named.
+            SdyscopeError: as `opened`, or the directory has several modules and none is named; or
+                its script can't be run again.
         """
+        if self.rerun:
+            from sdyscope.inspection import Inspection
+
+            return Inspection(self.recorded_script(), partitioners)
         return single(self.opened(partitioners, as_module=as_module))
+
+    @functools.cached_property
+    def recorded_script(self) -> Rerun:
+        """The script of a recorded run, to be run again up to where it compiles the program."""
+        from sdyscope.stages.edited.rerun import Rerun, ScriptProgram
+
+        if _recorded_folder(self.word) is None:
+            raise TargetError(
+                f"--rerun runs the script of a recorded run again, and {self.word} is none.",
+                hint="Leave --rerun out.",
+            )
+        opened = self.opened()
+        program = opened.program_of(single(opened))
+        assert opened.record is not None
+        assert program is not None
+        return Rerun(
+            _script_of(self.word, opened.record, program),
+            ScriptProgram(
+                program.label,
+                program.words,
+                program.module,
+                program.arguments or (),
+                opened.record.number_of(program),
+            ),
+        )
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """How often the script of a recorded run was run, where it was."""
+        if not self.rerun:
+            return ()
+        script = self.recorded_script
+        words, label = script.script.words, script.wanted.label
+        return (Remark("script run again", words, script.count, other=label),)
 
     def build(self) -> Program:
         """The program, built anew from the files that Python imports."""
@@ -222,19 +268,89 @@ class Opening:
         return program
 
     def bench(self, inspection: Inspection) -> Bench:
-        """What the program is edited on, with as many CPU devices as it needs to be run."""
+        """What the program is edited on, with as many CPU devices as it needs to be run.
+
+        Raises:
+            TargetError: it is a module; of a recorded run, whose script was not asked to be run.
+        """
         from sdyscope.process import child
         from sdyscope.process.work_tree import root_of
         from sdyscope.stages.executed.devices import devices_needed, more_cpu_devices
 
-        if inspection.program is not None:
-            more_cpu_devices(max(child.VIRTUAL, devices_needed(inspection.program)))
-
+        if inspection.program is None:
+            raise self._no_program(inspection)
+        more_cpu_devices(max(child.VIRTUAL, devices_needed(inspection.program)))
         axes = [axis for each in inspection.meshes.values() for axis in each.shape]
         alone = replace(self, mesh=dict.fromkeys(axes, 1))
-        defined = None if inspection.program is None else inspection.defined_at
+        defined = inspection.defined_at
         root = root_of(defined.file) if defined is not None else ""
-        return Bench(self.build, alone.build, root)
+        return Bench(self.build, None if self.rerun else alone.build, root)
+
+    def _no_program(self, inspection: Inspection) -> TargetError:
+        """Why there is nothing to edit."""
+        from sdyscope.facts.recorded import read_record
+
+        inspection.chosen(None)  # of what was compiled already, that is said
+        folder = _recorded_folder(self.word)
+        if folder is None:
+            return TargetError(
+                f"{inspection.name} is a module, and edits are of a program's source.",
+                hint="Name the program that it was lowered from.",
+            )
+        record = read_record(folder)
+        (program,) = [each for each in record.programs if each.label == inspection.name]
+        script = _script_of(self.word, record, program)
+        return TargetError(
+            f"{inspection.name} was recorded, and edits are of a program's source.",
+            hint=f"--rerun runs `{script.words}` again, up to where JAX lowers it, and once more "
+            "for each edit that is traced.",
+        )
+
+
+def recorded_devices(word: str) -> int:
+    """For how many devices the programs of a recorded run are; 0 where none is there."""
+    from sdyscope.facts.recorded import read_record
+
+    folder = _recorded_folder(word)
+    if folder is None:
+        return 0
+    return max((program.devices or 0 for program in read_record(folder).programs), default=0)
+
+
+def _recorded_folder(word: str) -> Path | None:
+    """The folder of the recorded run that a TARGET is of; None where it is of none."""
+    from sdyscope.facts.recorded import is_recorded
+    from sdyscope.targets import in_directory
+
+    place = in_directory(word)
+    folder = Path(word) if place is None else place[0]
+    return folder if is_recorded(folder) else None
+
+
+def _script_of(word: str, record: Record, program: RecordedProgram) -> PythonScript:
+    """The script that a program was recorded of.
+
+    Raises:
+        TargetError: it can't be run again.
+    """
+    from sdyscope.process.scripts import script_of
+    from sdyscope.stages.recorder.secrets import HIDDEN
+
+    processes = [process for process in record.processes if process.name in program.processes]
+    why = ""
+    if program.arguments is None or not processes:
+        why = "only its compilation was seen, not its lowering"
+    elif len({process.index for process in processes}) > 1:
+        why = f"{len(processes)} processes ran it together"
+    elif HIDDEN in " ".join(processes[0].arguments):
+        why = f"what looked like a secret in its command line is recorded as {HIDDEN}"
+    else:
+        run = record.run_of(processes[0])
+        script = script_of(processes[0].arguments, os.getcwd() if run is None else run.directory)
+        if script.kind in ("file", "module"):
+            return script
+        why = "it is no script's, but of code that was typed"
+    raise TargetError(f"{program.label} can't be made again: {why}.", file=word)
 
 
 def module(function: _Function) -> _Function:
@@ -247,10 +363,20 @@ def module(function: _Function) -> _Function:
     )(function)
 
 
+def rerun(function: _Function) -> _Function:
+    """`--rerun`: the program of a recorded script, made again; the parameter is `rerun`."""
+    return click.option(
+        "--rerun",
+        is_flag=True,
+        help="Of a recorded run: run its script again, up to where JAX compiles the program, and "
+        "once more for each edit that is traced. What the script does before that, it does again.",
+    )(function)
+
+
 def target(function: Callable[..., int]) -> Callable[..., int]:
     """The TARGET argument, the options of its mesh, `--set` and `--module`.
 
-    The parameter `target` is an `Opening`.
+    The parameter `target` is an `Opening`, which knows `--rerun`, too, where that is an option.
     """
 
     @functools.wraps(function)
@@ -260,9 +386,10 @@ def target(function: Callable[..., int]) -> Callable[..., int]:
         mesh: Mapping[str, int] | None,
         settings: Mapping[str, object],
         module: str | None,
+        rerun: bool = False,
         **parameters: Any,
     ) -> int:
-        return function(target=Opening(target, mesh, settings, module), **parameters)
+        return function(target=Opening(target, mesh, settings, module, rerun), **parameters)
 
     return options.target(options.mesh(options.settings(module(command))))
 

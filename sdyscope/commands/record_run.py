@@ -29,15 +29,13 @@ from sdyscope.facts.recorded import (
 from sdyscope.facts.recorded import read_record as read
 from sdyscope.facts.remarks import Remark
 from sdyscope.process.output import locked, write_atomically
+from sdyscope.process.scripts import script_of
 from sdyscope.stages.recorder.secrets import redacted
 from sdyscope.terminal.plain import Plain, json_text
 from sdyscope.words.remarks import remark_text
 
 #: Signals that are passed on to the command. SIGINT reaches it by itself, from the terminal.
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-
-#: Options of Python whose value is the next word.
-_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 #: As `terminal.document` does, whose imports take longer than all else that is done for a run.
 _plain = Plain({Remark: remark_text}, {})
@@ -86,23 +84,21 @@ def _check_script(words: Sequence[str], folder: Path, *, here: bool) -> None:
         folder: where it is started.
         here: whether it may be this Python, whose path is known.
     """
-    rest = list(words[1:])
-    while rest and rest[0].startswith("-") and rest[0] not in ("-", "-m", "-c"):
-        rest = rest[2 if rest[0] in _WITH_VALUE else 1 :]
-    if not rest or rest[0] in ("-", "-c"):
+    script = script_of(words, folder)
+    if script.kind == "file":
+        if not Path(script.file).exists():
+            raise TargetError("There is no such script.", file=script.name)
+    elif script.kind != "module":
         return
-    if rest[0] != "-m":
-        if not (folder / rest[0]).exists():
-            raise TargetError("There is no such script.", file=rest[0])
-    elif len(rest) == 1:
+    elif not script.name:
         raise TargetError("-m needs the name of a module.", hint="Write -m package.module.")
     elif here and os.path.realpath(words[0]) == os.path.realpath(sys.executable):
         # A package is found without importing it.
-        top = rest[1].partition(".")[0]
+        top = script.name.partition(".")[0]
         if machinery.PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is None and (
             top not in sys.builtin_module_names
         ):
-            raise TargetError(f"There is no module {rest[1]!r} to run.")
+            raise TargetError(f"There is no module {script.name!r} to run.")
 
 
 def prepare(folder: Path, *, overwrite: bool, add: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +33,13 @@ _PREDICTIONS = 200
 FORMATS = {"html": "report.html", "markdown": "", "svg": ""}
 
 
-def _environment(run: bool, fix: bool, **parameters: Any) -> Mapping[str, str]:
-    """Only what is run may need accelerators; edits are compared on virtual devices."""
-    if fix and not run:
-        return fixing.environment(**parameters)
+def _environment(run: bool, fix: bool, rerun: bool, **parameters: Any) -> Mapping[str, str]:
+    """Only what is run may need accelerators; edits are compared on virtual devices.
+
+    So is a script run again: what it is looked at for is the program, not the devices.
+    """
+    if rerun or (fix and not run):
+        return fixing.environment(rerun=rerun, **parameters)
     return running.environment(**parameters) if run else options.lowering(**parameters)
 
 
@@ -62,6 +66,7 @@ def _read_editor(_: click.Context, __: click.Parameter, value: str | None) -> st
 @click.argument("second", metavar="[B]", required=False, shell_complete=completing.targets)
 @options.partitioner()
 @options.on_each
+@opening.rerun
 @click.option(
     "--no-compile",
     is_flag=True,
@@ -227,11 +232,7 @@ def command(
         from sdyscope.page import svg as report_svg
 
         return _written(path, report_svg.tensor_svg(inspection, tensor).encode())
-    if fix and inspection.program is None:
-        raise TargetError(
-            f"{inspection.name} is a module, and edits are of a program's source.",
-            hint="Leave --fix out.",
-        )
+    bench = target.bench(inspection) if fix else None
     read_back = None if ran is None else _read(ran, inspection)
     profile = None if trace is None else _profile(trace, calibrate, inspection, on)
     whole = report.document(
@@ -239,7 +240,7 @@ def command(
         target.word,
         on=on[0] if on else None,
         compiled=not no_compile,
-        fix=(lambda: _fix(inspection, target, on)) if fix else None,
+        fix=(lambda: _fix(inspection, target, bench, on)) if bench else None,
         run=(lambda: read_back or _run(inspection)) if run or read_back else None,
         profile=profile,
         source_text=not no_source,
@@ -320,18 +321,23 @@ def _profile(
     )
 
 
-def _fix(inspection: Inspection, target: opening.Opening, on: Sequence[Hardware]) -> Fix:
+def _fix(
+    inspection: Inspection,
+    target: opening.Opening,
+    bench: opening.Bench,
+    on: Sequence[Hardware],
+) -> Fix:
     """Edits of its source that pay."""
     from sdyscope.analysis.fix.fix import Effort
 
-    bench = target.bench(inspection)
-    return inspection.fix(
+    answer = inspection.fix(
         bench.rebuild,
         on=on[0] if on else None,
         effort=Effort(predictions=_PREDICTIONS),
         root=bench.root,
         alone=bench.alone,
     )
+    return replace(answer, notes=(*answer.notes, *target.remarks))
 
 
 def _run(inspection: Inspection) -> Run:

@@ -120,6 +120,7 @@ def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
     is_flag=True,
     help="--patch, and write it into the source, if it is proven and the git work tree is clean.",
 )
+@opening.rerun
 @click.option("--all", "everything", is_flag=True, help="Show all decisions and all changes.")
 @options.strict
 @options.json("analysis.search.values:Search")
@@ -187,7 +188,7 @@ def command(
             alone=bench.alone,
             notify=progress.part,
         )
-        searched = replace(searched, patch=answer)
+        searched = replace(searched, patch=replace(answer, notes=(*answer.notes, *target.remarks)))
     proven = () if searched.patch is None else searched.patch.proven
     if write and proven:
         write_clean(proven[0].before_texts, proven[0].texts)

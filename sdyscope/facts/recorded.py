@@ -217,6 +217,24 @@ class Record:
     programs: tuple[RecordedProgram, ...] = ()
     problems: tuple[Remark | str, ...] = ()
 
+    def run_of(self, process: RecordedProcess) -> RecordedRun | None:
+        """The run that a process is of: of several, the last with the end of its command line.
+
+        None where none is on record.
+        """
+        words = process.arguments
+        ends = [run for run in self.runs if words[-len(run.command) :][1:] == run.command[1:]]
+        return next(reversed(ends or self.runs), None)
+
+    def number_of(self, program: RecordedProgram) -> int:
+        """Which it is, from 0, of those with its name and types, as they were first seen."""
+        alike = [
+            other.label
+            for other in self.programs
+            if (other.module, other.arguments) == (program.module, program.arguments)
+        ]
+        return alike.index(program.label)
+
     @property
     def own(self) -> tuple[RecordedProgram, ...]:
         """The programs that are not JAX's own functions."""

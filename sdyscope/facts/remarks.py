@@ -122,6 +122,8 @@ RemarkKind: TypeAlias = Literal[
     "compiled program gone",
     # of a run
     "not fetched",
+    # of a script that is run again
+    "script run again",
     # of a search
     "crashed",
     "no choice",

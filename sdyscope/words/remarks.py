@@ -116,6 +116,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "{process} when it records where axes come from; they are followed along its steps instead."
     ),
     "no steps": ("{process} when it records its steps; where axes come from is not known here."),
+    "script run again": "The script (`{said}`) was run {times}, up to where JAX lowers {other}.",
     "compiled otherwise": (
         "Compiled again, its collectives or memory are not those of the run, whose own are shown: "
         "what they are for is not known."
@@ -269,6 +270,7 @@ def remark_text(remark: Remark | str) -> str:
         counts="counts" if is_one else "count",
         of=remark.of,
         process=process,
+        times="once" if is_one else f"{count:,} times",
         loops=counted(remark.of, "loop"),
         remade=counted(remark.of, "rematerialization"),
         bandwidth=f"; --bandwidth {remark.said}=90GB/s gives them" if remark.said else "",

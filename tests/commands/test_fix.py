@@ -1,10 +1,13 @@
 """`sdyscope fix`."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 
 import pytest
+from own_process import in_own_process
 from page_files import fenced
 
 pytestmark = pytest.mark.compiles
@@ -65,3 +68,90 @@ def test_the_patch_is_written_into_a_clean_work_tree_only(sdyscope, logits):
 )
 def test_what_can_not_be_is_one_sentence(sdyscope, words, said):
     sdyscope("fix", *words).said(*said)
+
+
+SCRIPT = """
+import sys
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+@jax.jit
+def step(w, x):
+    y = x @ w["up"]
+    y = jax.lax.with_sharding_constraint(y, NamedSharding(mesh, P(None, "model")))
+    return jnp.tanh(y) @ w["down"]
+
+def put(shape, *spec):
+    return jax.device_put(jnp.ones(shape), NamedSharding(mesh, P(*spec)))
+
+if __name__ == "__main__":
+    w = {"up": put((64, 256), None, "model"), "down": put((256, 64), "model", None)}
+    for _ in range(int(sys.argv[1])):
+        print(step(w, put((512, 64), "data")).sum())
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    root = tmp_path_factory.mktemp("rerun")
+    (root / "train.py").write_text(SCRIPT)
+    words = ["record", "-o", root / "run", "--", root / "train.py", "2"]
+    in_own_process(*words, cwd=root).check_returncode()
+    return root
+
+
+def test_a_recorded_script_is_run_again_for_each_edit(sdyscope, recorded, monkeypatch):
+    monkeypatch.chdir(recorded)
+    ran = sdyscope("fix", "run:step", "--rerun", *QUICK, "--json")
+    assert ran.err == ""
+    document = ran.document("fix")
+    best = document["remedies"][0]
+    assert best["proven"]
+    assert "-    y = jax.lax.with_sharding_constraint(" in best["patch"]
+    assert document["before"]["sent"] > 2 * best["after"]["sent"]
+    (note,) = [note for note in document["notes"] if "was run" in note]
+    assert re.fullmatch(
+        r"The script \(`\S+train.py 2`\) was run \d+ times, up to where JAX lowers step\.", note
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["fix", "run:step"], ["step was recorded", "--rerun runs `", "train.py 2` again"]),
+        (["report", "run:step", "--fix", "-o", "x.html"], ["step was recorded", "--rerun runs `"]),
+        (["fix", "train.py:step", "--rerun"], ["train.py:step is none", "Leave --rerun out"]),
+        (["search", "mlp", "--rerun"], ["mlp is none", "Leave --rerun out"]),
+    ],
+)
+def test_a_recorded_program_has_a_script_that_can_be_run_again(
+    sdyscope, recorded, monkeypatch, words, said
+):
+    monkeypatch.chdir(recorded)
+    sdyscope(*words).said(*said)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"arguments": ["python", "-c", "import jax"]}, "of code that was typed"),
+        ({"arguments": ["python", "train.py", "--token", "***"]}, "is recorded as ***"),
+        ({"arguments": ["python", "gone.py"]}, "The script is not there any more."),
+    ],
+)
+def test_a_script_that_can_not_be_run_again(
+    sdyscope, recorded, monkeypatch, tmp_path, changed, said
+):
+    monkeypatch.chdir(recorded)
+    shutil.copytree("run", tmp_path / "run")
+    (file,) = [
+        path
+        for path in (tmp_path / "run" / "processes").glob("*.jsonl")
+        if not path.name.startswith("run-")
+    ]
+    first, *others = file.read_text().splitlines(keepends=True)
+    file.write_text(json.dumps(json.loads(first) | changed) + "\n" + "".join(others))
+    sdyscope("fix", f"{tmp_path / 'run'}:step", "--rerun").said(said)

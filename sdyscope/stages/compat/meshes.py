@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax._src import config
+from jax._src import mesh as meshes
 from jax.extend.mlir.dialects import sdy
 from jax.sharding import AbstractMesh, AxisType
 from jaxlib import xla_client
@@ -103,6 +104,19 @@ def mesh_context(mesh: Any) -> Any:
     if isinstance(mesh, jax.sharding.Mesh):
         return jax.set_mesh(mesh)
     return jax.sharding.use_abstract_mesh(mesh)
+
+
+@contextmanager
+def context_kept() -> Iterator[None]:
+    """Within, no mesh is set; afterwards the one that was, whatever `jax.set_mesh` has set."""
+    home: Any = meshes if hasattr(meshes, "device_context") else config  # meshes from JAX 0.12 on
+    states = (home.abstract_mesh_context_manager, home.device_context)
+    before = [state.swap_local(config.config_ext.unset) for state in states]
+    try:
+        yield
+    finally:
+        for state, value in zip(states, before, strict=True):
+            state.set_local(value)
 
 
 def has_context_mesh() -> bool:

@@ -160,13 +160,18 @@ def _file_of(module: ModuleType | None) -> str:
     return _real(file) if isinstance(file, str) else ""
 
 
-def _depending(files: frozenset[str]) -> list[str]:
-    """Names of the author's modules that are of these files, or have something of theirs."""
-    own = {
+def authors_modules() -> dict[str, ModuleType]:
+    """The author's modules that are imported, by their names; not the script that runs."""
+    return {
         name: module
         for name, module in [*sys.modules.items()]
         if module is not None and name != "__main__" and _is_authors(_file_of(module))
     }
+
+
+def _depending(files: frozenset[str]) -> list[str]:
+    """Names of the author's modules that are of these files, or have something of theirs."""
+    own = authors_modules()
     depending = {name for name, module in own.items() if _file_of(module) in files}
     refers = {name: _named_modules(module, own) for name, module in own.items()}
     more = True

@@ -16,7 +16,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -82,6 +82,16 @@ class Lowering:
     def jaxpr(self) -> Any:
         """The jaxpr, closed or not: newer JAX has one kind."""
         return self.arguments[0]
+
+    @property
+    def key(self) -> tuple[Any, Any, Any]:
+        """What tells programs apart: the jaxpr itself, and the shardings."""
+        return self.jaxpr, self.arguments[3], self.arguments[4]
+
+    def is_among(self, keys: Iterable[tuple[Any, Any, Any]]) -> bool:
+        """Whether it is a program that was lowered before, by the keys of these."""
+        jaxpr, *shardings = self.key
+        return any(key[0] is jaxpr and [*key[1:]] == shardings for key in keys)
 
     @property
     def name(self) -> str:

@@ -52,6 +52,25 @@ def test_a_child_answers_what_this_process_answers(program):
     assert trials.crashes == ()
 
 
+def test_constants_of_complex_numbers():
+    mesh = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+    def padded(x, w):
+        z = jnp.fft.rfft(x @ w, axis=1)
+        return jnp.fft.irfft(jnp.zeros_like(z).at[:, :8].set(z[:, :8] * (1 + 2j)), axis=1)
+
+    placed = [JaxNamedSharding(mesh, JaxP(*axes)) for axes in (("data",), (None, "model"))]
+    args = [
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+        for shape, sharding in zip([(16, 32), (32, 64)], placed, strict=True)
+    ]
+    trials = Trials(inspect(jax.jit(padded), *args))
+    assert "complex<f32>" in trials.program.lowered["shardy"].text(debug_info=False)
+    argument = trials.program.annotations("shardy")[0]
+    whole = trials.predict([ShardingEdit(argument, unspecified=True)])
+    assert trials.predict().held < whole.held
+
+
 def test_a_crash_is_an_error_of_one_trial(program, monkeypatch):
     monkeypatch.setattr(child, "_spare", [])
     monkeypatch.setattr(child, "_worker", crashing_on(b"DonatedArgument"))

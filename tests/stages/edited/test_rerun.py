@@ -1,0 +1,187 @@
+"""A script that is run again, up to where JAX lowers one of its programs."""
+
+import os
+import sys
+import threading
+
+import jax
+import pytest
+
+from sdyscope.errors import TargetError
+from sdyscope.process.scripts import script_of
+from sdyscope.staged import Staged
+from sdyscope.stages.edited.overlay import overlaid
+from sdyscope.stages.edited.rerun import Rerun, ScriptProgram
+
+MODEL = """
+import jax
+from jax.sharding import PartitionSpec as P
+
+SPEC = P("data")
+made = 0
+
+@jax.jit
+def step(w, x):
+    return jax.lax.with_sharding_constraint(x @ w, SPEC)
+"""
+
+TRAIN = """
+import os, sys
+import jax, jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+import rerun_model
+
+jax.config.update("jax_num_cpu_devices", len(jax.devices()))
+os.environ["RERUN"] = "1"
+assert sys.argv[1:] == ["--steps", "2"], sys.argv
+rerun_model.made += 1
+assert rerun_model.made == 1  # imported anew
+
+mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+jax.set_mesh(mesh)
+w = jax.device_put(jnp.ones((8, 16)), P(None, "model"))
+for rows, spec in ((8, P("data")), (16, P("data")), (16, P("model"))):
+    print(rerun_model.step(w, jax.device_put(jnp.ones((rows, 8)), spec)).sum())
+open("went_on", "w").close()
+"""
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """Makes a script of a text, and how it was started."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "rerun_model.py").write_text(MODEL)
+
+    def made(text=TRAIN):
+        (tmp_path / "train.py").write_text(text)
+        return script_of(["python", "train.py", "--steps", "2"], tmp_path)
+
+    yield made
+    sys.modules.pop("rerun_model", None)
+
+
+def wanted(rows, number=0):
+    types = ("f32[8,16]", f"f32[{rows},8]")
+    return ScriptProgram("step", f"step ({', '.join(types)})", "jit_step", types, number)
+
+
+def shardings(program):
+    """Those of the arguments and the constraint; JAX versions differ in how they end."""
+    return [
+        str(asked.sharding.spec).replace(", None)", ")")
+        for asked in Staged(program, ("shardy",)).requested
+        if asked.kind in ("argument", "constraint")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "number", "batch"),
+    [(8, 0, "P('data')"), (16, 0, "P('data')"), (16, 1, "P('model')")],
+)
+def test_the_program_is_what_the_script_lowers(script, tmp_path, capsys, rows, number, batch):
+    before = sys.argv, os.getcwd(), sys.modules["__main__"], jax.config.update
+    rerun = Rerun(script(), wanted(rows, number))
+    for _ in range(2):
+        program = rerun()
+        assert program.name == "step"
+        assert shardings(program) == ["P(None, 'model')", batch, "P('data')"]
+        assert (sys.argv, os.getcwd(), sys.modules["__main__"], jax.config.update) == before
+        assert "RERUN" not in os.environ
+        assert "rerun_model" not in sys.modules
+        assert not jax.sharding.get_abstract_mesh().axis_names
+    assert rerun.count == 2
+    assert not (tmp_path / "went_on").exists()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_edited_text_is_what_runs(script, tmp_path):
+    rerun = Rerun(script(), wanted(8))
+    edits = {
+        "rerun_model.py": (MODEL, 'SPEC = P("data")', 'SPEC = P(None, "data")'),
+        "train.py": (TRAIN, '(8, P("data"))', '(8, P("model"))'),
+    }
+    texts = {
+        str(tmp_path / name): text.replace(before, after)
+        for name, (text, before, after) in edits.items()
+    }
+    with overlaid(texts):
+        assert shardings(rerun())[1:] == ["P('model')", "P(None, 'data')"]
+    assert shardings(rerun())[1:] == ["P('data')", "P('data')"]
+    assert (tmp_path / "train.py").read_text() == TRAIN
+
+
+def test_a_package_is_run_as_its_module(script, tmp_path):
+    script()
+    (tmp_path / "rerun_package").mkdir()
+    (tmp_path / "rerun_package" / "__main__.py").write_text(TRAIN)
+    started = script_of(["python", "-m", "rerun_package", "--steps", "2"], tmp_path)
+    rerun = Rerun(started, wanted(16, 1))
+    assert shardings(rerun())[1] == "P('model')"
+    file = str(tmp_path / "rerun_package" / "__main__.py")
+    with overlaid({file: TRAIN.replace('(None, "model")', '("model")')}):
+        assert shardings(rerun())[0] == "P('model')"
+
+
+CALL = "rerun_model.step(jnp.ones((8, 16)), jnp.ones((8, 8)))"
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        f"try:\n    {CALL}\nexcept Exception:\n    pass\n",
+        f"try:\n    {CALL}\nexcept BaseException:\n    raise ValueError\n",
+        # JAX's context is a thread's own.
+        f"""
+import threading
+def called():
+    with jax.set_mesh(mesh):
+        {CALL}
+running = threading.Thread(target=called)
+running.start()
+running.join()
+""",
+    ],
+)
+def test_what_the_script_does_about_its_end_does_not_matter(script, monkeypatch, around):
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    text = TRAIN[: TRAIN.index("w = ")] + around
+    assert Rerun(script(text), wanted(8))().name == "step"
+
+
+@pytest.mark.parametrize(
+    ("instead", "said"),
+    [
+        ("sys.exit(3)", "`train.py --steps 2` ended with exit status 3, and JAX has not lowered"),
+        ("sys.exit()", "`train.py --steps 2` ended, and JAX has not lowered step (f32[8,16], "),
+        ("1 / 0", "`train.py --steps 2` fails before JAX lowers step: ZeroDivisionError"),
+        ("import no_such_module", "Install no_such_module where sdyscope is installed."),
+        ("jax.jit(lambda x, y: x)(1, 2); sys.exit()", "It lowered _lambda"),
+    ],
+)
+def test_a_script_that_does_not_come_to_it(script, tmp_path, instead, said):
+    text = TRAIN[: TRAIN.index("w = ")] + instead + "\n"
+    with pytest.raises(TargetError) as error:
+        Rerun(script(text), wanted(8))()
+    assert said in str(error.value)
+    assert error.value.file == str(tmp_path / "train.py")
+    fails = instead.startswith(("1", "import"))
+    assert error.value.line == (text.count("\n") if fails else None)
+    assert os.getcwd() != str(tmp_path)
+
+
+def test_flags_are_defined_anew(script):
+    flags = pytest.importorskip("absl.flags")
+    text = TRAIN.replace(
+        "import rerun_model\n",
+        'import rerun_model\nfrom absl import flags\nflags.DEFINE_integer("rerun_steps", 1, "")\n',
+    )
+    rerun = Rerun(script(text), wanted(8))
+    for _ in range(2):
+        assert rerun().name == "step"
+        assert "rerun_steps" not in flags.FLAGS
+
+
+def test_a_folder_that_is_gone(script, tmp_path):
+    started = script_of(["python", "train.py"], tmp_path / "gone")
+    with pytest.raises(TargetError, match=r"can't be entered: No such file"):
+        Rerun(started, wanted(8))()
