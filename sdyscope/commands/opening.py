@@ -258,7 +258,7 @@ class Opening:
         if not self.rerun:
             return ()
         script = self.recorded_script
-        words, label = script.script.words, script.wanted.label
+        words, label = script.script.shown, script.wanted.label
         return (Remark("script run again", words, script.count, other=label),)
 
     def build(self) -> Program:
@@ -302,7 +302,7 @@ class Opening:
         script = _script_of(self.word, record, program)
         return TargetError(
             f"{inspection.name} was recorded, and edits are of a program's source.",
-            hint=f"--rerun runs `{script.words}` again, up to where JAX lowers it, and once more "
+            hint=f"--rerun runs `{script.shown}` again, up to where JAX lowers it, and once more "
             "for each edit that is traced.",
         )
 

@@ -38,6 +38,7 @@ class _Shown:
         self.shell = shell
         self.begun = time.monotonic()
         self.what, self.done, self.total = "starting", 0, 0
+        self.within = ""
         self.ended = threading.Event()
         self.has_steps = False
 
@@ -68,7 +69,7 @@ class _Shown:
             while True:
                 bar.update(
                     task,
-                    description=visible(self.what),
+                    description=visible(self._doing()),
                     completed=self.done,
                     # What is one step long has no progress to show.
                     total=self.total if self.total > 1 else None,
@@ -103,7 +104,10 @@ class _Shown:
 
     def _text(self) -> str:
         steps = f" ({self.done:,} of {self.total:,})" if self.total > 1 else ""
-        return f"{self.what}{steps}, {self._seconds()}"
+        return f"{self._doing()}{steps}, {self._seconds()}"
+
+    def _doing(self) -> str:
+        return f"{self.what}: {self.within}" if self.within else self.what
 
     def _seconds(self) -> str:
         seconds = int(time.monotonic() - self.begun)
@@ -224,6 +228,19 @@ def doing(what: str) -> None:
     for shown in _shown:
         if not shown.has_steps:
             shown.what = what
+
+
+@contextlib.contextmanager
+def within(what: str) -> Iterator[None]:
+    """Tells of something that is done, over and over, as part of what is being done."""
+    _leave(what)
+    for shown in _shown:
+        shown.within = what
+    try:
+        yield
+    finally:
+        for shown in _shown:
+            shown.within = ""
 
 
 def part(what: str, done: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Literal, TypeAlias
 
 #: Options of Python whose value is the next word.
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+
+#: How many characters of a command line are shown in a line of other words.
+_LINE = 60
 
 ScriptKind: TypeAlias = Literal["file", "module", "code", "none"]
 
@@ -40,6 +44,11 @@ class PythonScript:
     def folder(self) -> str:
         """The folder that Python looks for its modules in first."""
         return os.path.dirname(os.path.realpath(self.file)) if self.file else self.directory
+
+    @property
+    def shown(self) -> str:
+        """The first of its words, for a line."""
+        return textwrap.shorten(self.words, _LINE, placeholder=" ...")
 
     @property
     def words(self) -> str:

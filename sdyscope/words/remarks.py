@@ -270,7 +270,7 @@ def remark_text(remark: Remark | str) -> str:
         counts="counts" if is_one else "count",
         of=remark.of,
         process=process,
-        times="once" if is_one else f"{count:,} times",
+        times={1: "once", 2: "twice"}.get(count, f"{count:,} times"),
         loops=counted(remark.of, "loop"),
         remade=counted(remark.of, "rematerialization"),
         bandwidth=f"; --bandwidth {remark.said}=90GB/s gives them" if remark.said else "",

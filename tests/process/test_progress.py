@@ -93,9 +93,13 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys):
         progress.step("auditing", 3, 1_200)
         progress.doing("lowering another")  # a part of the step
         progress._shown[0].ended.wait(0.2)
+        with progress.within("running train.py (2)"):
+            progress._shown[0].ended.wait(0.2)
+        progress._shown[0].ended.wait(0.2)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "sdyscope verify: lowering mlp, 0 s"
     assert lines[-1] == "sdyscope verify: auditing (3 of 1,200), 0 s"
+    assert "sdyscope verify: auditing: running train.py (2) (3 of 1,200), 0 s" in lines
 
 
 def test_nobody_is_told_who_wants_none(monkeypatch, capsys):

@@ -36,3 +36,8 @@ def test_where_it_finds_its_modules(tmp_path):
 @pytest.mark.parametrize("words", ["train.py --steps 3", "-m package.train"])
 def test_as_it_is_typed(words):
     assert script_of(["python", *words.split()]).words == words
+
+
+def test_long_command_lines_are_shown_by_their_beginning():
+    script = script_of(["python", "train.py", *(f"layers={number}" for number in range(9))])
+    assert script.shown == "train.py layers=0 layers=1 layers=2 layers=3 layers=4 ..."

@@ -572,23 +572,54 @@ class LiteralSites:
         options = specs_near(spec, tensor.shape, self.mesh)
         if not options:
             return None
-        tried = 0
-        best: LiteralSite | None = None
-        for literal in self.literals():
-            place = (literal.source.file, literal.inside, spec, rank)
-            if literal.with_spec(spec, options[0], rank) is None:
-                continue
-            known = self._known.get(place)
-            if place not in self._known:
-                if tried == self.most:
-                    break
-                tried += 1
-                known = self._known[place] = self._probed(literal, spec, tensor.shape, options)
-            if known is None or key not in known.tensors:
-                continue
-            if best is None or len(known.tensors) < len(best.tensors):
-                best = known
-        return best
+        literals = [
+            literal
+            for literal in self.literals()
+            if literal.with_spec(spec, options[0], rank) is not None
+        ]
+        places = [(literal.source.file, literal.inside, spec, rank) for literal in literals]
+        new = [
+            literal
+            for literal, place in zip(literals, places, strict=True)
+            if place not in self._known
+        ]
+        self._probe(new[: self.most], spec, tensor.shape, options)
+        sites = [self._known.get(place) for place in places]
+        about = [site for site in sites if site is not None and key in site.tensors]
+        return min(about, key=lambda site: len(site.tensors), default=None)
+
+    def _probe(
+        self,
+        literals: Sequence[SpecLiteral],
+        spec: PartitionSpec,
+        shape: tuple[int, ...],
+        options: Sequence[PartitionSpec],
+    ) -> None:
+        """Finds out what some places say: of all together first, for most say nothing of these."""
+        if not literals:
+            return
+        changes = len(literals) == 1
+        for option in () if changes else options[:2]:
+            splices: dict[str, list[Splice]] = {}
+            for literal in literals:
+                splices.setdefault(literal.source.file, []).extend(
+                    literal.with_spec(spec, option, len(shape)) or ()
+                )
+            try:
+                changes = changes or bool(self._built(splices))
+            except Exception:  # as below: it can be any one of them
+                changes = True
+        if not changes:
+            for literal in literals:
+                self._known[literal.source.file, literal.inside, spec, len(shape)] = None
+        elif len(literals) == 1:
+            (literal,) = literals
+            place = (literal.source.file, literal.inside, spec, len(shape))
+            self._known[place] = self._probed(literal, spec, shape, options)
+        else:
+            middle = len(literals) // 2
+            self._probe(literals[:middle], spec, shape, options)
+            self._probe(literals[middle:], spec, shape, options)
 
     def _probed(
         self,
@@ -602,10 +633,8 @@ class LiteralSites:
             splices = literal.with_spec(spec, option, len(shape))
             if not splices:
                 continue
-            texts = self.workshop.texts({literal.source.file: splices})
             try:
-                self.built += 1
-                changed = self._differing(texts)
+                changed = self._built({literal.source.file: splices})
             except Exception:  # the author's code is built: other dimensions may not divide, say
                 continue
             if changed:
@@ -614,18 +643,22 @@ class LiteralSites:
                 return LiteralSite(literal, spec, changed[0].shape, tensors, names, self.mesh)
         return None
 
+    def _built(self, splices: Mapping[str, Sequence[Splice]]) -> list[RequestedTensor]:
+        """The arguments, or else the results, that are sharded otherwise with some edits."""
+        self.built += 1
+        return self._differing(self.workshop.texts(splices))
+
     @staticmethod
     def _shardings(program: Staged) -> list[str] | None:
         return None if program.program is None else argument_shardings(program.program)
 
     def _differing(self, texts: Mapping[str, str]) -> list[RequestedTensor]:
         """The arguments, or else the results, that other text shards otherwise."""
-        edited = self.workshop.built(texts, trace=False)
-        leaves = self._shardings(edited)
         arguments = [tensor for tensor in self._before if tensor.kind == "argument"]
         before = self._leaves or []
-        leaves = leaves or []
-        if before and len(before) == len(leaves) == len(arguments):
+        # What is traced already, as a script's program is, says nothing before.
+        leaves = self._shardings(self.workshop.built(texts, trace=False)) if before else None
+        if leaves and len(before) == len(leaves) == len(arguments):
             changed = [
                 tensor
                 for tensor, old, new in zip(arguments, before, leaves, strict=True)

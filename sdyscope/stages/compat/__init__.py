@@ -84,6 +84,7 @@ from sdyscope.stages.compat.running import lowering_client as lowering_client
 from sdyscope.stages.compat.running import lowering_devices as lowering_devices
 from sdyscope.stages.compat.running import lowering_platform as lowering_platform
 from sdyscope.stages.compat.running import random_keys as random_keys
+from sdyscope.stages.compat.running import read_compiler_flags as read_compiler_flags
 from sdyscope.stages.compat.running import setting as setting
 from sdyscope.stages.compat.running import unspecified as unspecified
 from sdyscope.stages.compat.running import with_static_arguments as with_static_arguments

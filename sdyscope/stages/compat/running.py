@@ -10,6 +10,7 @@ from typing import Any
 import jax
 from jax._src import distributed, xla_bridge
 from jax._src.named_sharding import UNSPECIFIED
+from jaxlib import xla_client
 
 from sdyscope.stages.compat.meshes import is_stand_in
 
@@ -17,6 +18,11 @@ from sdyscope.stages.compat.meshes import is_stand_in
 def backends_are_initialized() -> bool:
     """Whether JAX has started its devices, which it does once."""
     return bool(xla_bridge.backends_are_initialized())
+
+
+def read_compiler_flags() -> None:
+    """Has XLA read its flags now, if it has not yet: what `XLA_FLAGS` says later, it ignores."""
+    xla_client.CompileOptions()
 
 
 def hint_of_platforms(error: BaseException) -> str | None:

@@ -17,6 +17,7 @@ import jax
 
 from sdyscope.errors import SdyscopeError, TargetError, first_line, one_of
 from sdyscope.facts.program import Program
+from sdyscope.process.progress import within
 from sdyscope.process.python import add_folder
 from sdyscope.process.scripts import PythonScript
 from sdyscope.stages import compat
@@ -75,10 +76,12 @@ class Rerun:
             TargetError: it ends before, or fails; or this JAX does not tell what it lowers.
         """
         self.count += 1
+        # XLA ends the process at a flag that it doesn't know: those of GPUs, say, without one.
+        compat.read_compiler_flags()
         waiting, ended = _Waiting(self.wanted), ""
         hearing.add(waiting)
         try:
-            with self._as_started():
+            with within(f"running {self.script.shown} ({self.count})"), self._as_started():
                 self._run()
         except _Reached:
             pass
@@ -151,7 +154,7 @@ class Rerun:
         line = innermost_line(error, (Path(jax.__file__).parent, PACKAGE))
         missing = isinstance(error, ModuleNotFoundError) and error.name
         return TargetError(
-            f"`{self.script.words}` fails before JAX lowers {self.wanted.label}: "
+            f"`{self.script.shown}` fails before JAX lowers {self.wanted.label}: "
             f"{type(error).__name__}: {first_line(error)}",
             file=line.file if line else self.script.file or None,
             line=line.line if line else None,
@@ -162,7 +165,7 @@ class Rerun:
         names = list(dict.fromkeys(waiting.names))[:_LISTED]
         lowered = f"It lowered {one_of(names)}" if names else "It lowered nothing of its own"
         return TargetError(
-            f"`{self.script.words}` ended{how}, and JAX has not lowered {self.wanted.words}.",
+            f"`{self.script.shown}` ended{how}, and JAX has not lowered {self.wanted.words}.",
             file=self.script.file or None,
             hint=waiting.failure
             or f"{lowered}: the script is not what was recorded, or needs "

@@ -39,3 +39,39 @@ def test_arguments_of_different_rank_have_places_of_their_own(tmp_path):
             site = sites.of(tensor, tensor.sharding.spec)
             shapes[site.names] = site.shape
     assert shapes == {("h",): (64, 32), ("labels",): (64,)}
+
+
+#: The place that shards the weight is the last of eight that say as much.
+ONE_OF_EIGHT = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 4, "model": 2}
+OTHERS = [P("data", None), P("data", None), P("data", None), P("data", None), P("data", None)]
+MORE = P("data", None), P("data", None)
+
+
+def program(mesh):
+    w = jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=NamedSharding(mesh, P("data", None)))
+    return Program("step", jax.jit(lambda w: w * 2), (w,))
+"""
+
+
+def test_places_that_say_nothing_of_an_argument_are_told_together(tmp_path):
+    file = tmp_path / "eight.py"
+    file.write_text(ONE_OF_EIGHT)
+
+    def build():
+        return resolve(f"{file}:program")
+
+    program = Inspection(build(), ("shardy",))
+    sites = LiteralSites(Workshop(program, build), program.only_mesh("shardy"))
+    assert len(list(sites.literals())) == 8
+    (argument,) = [tensor for tensor in program.requested if tensor.kind == "argument"]
+    site = sites.of(argument, argument.sharding.spec)
+    assert (site.names, site.literal.line) == (("w",), ONE_OF_EIGHT.count("\n") - 1)
+    # All, both halves of the half and of the quarter that has it, and it alone: twice where
+    # nothing is other.
+    assert sites.built == 10

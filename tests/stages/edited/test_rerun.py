@@ -1,11 +1,13 @@
 """A script that is run again, up to where JAX lowers one of its programs."""
 
 import os
+import subprocess
 import sys
 import threading
 
 import jax
 import pytest
+from own_process import environment
 
 from sdyscope.errors import TargetError
 from sdyscope.process.scripts import script_of
@@ -167,6 +169,22 @@ def test_a_script_that_does_not_come_to_it(script, tmp_path, instead, said):
     fails = instead.startswith(("1", "import"))
     assert error.value.line == (text.count("\n") if fails else None)
     assert os.getcwd() != str(tmp_path)
+
+
+def test_flags_of_xla_that_a_script_sets_for_gpus_do_not_end_the_process(script, tmp_path):
+    made = script('import os\nos.environ["XLA_FLAGS"] = "--xla_of_gpus=1"\n' + TRAIN)
+    code = (
+        "from sdyscope.stages.edited.rerun import Rerun, ScriptProgram\n"
+        "from sdyscope.process.scripts import PythonScript\n"
+        f"print(Rerun({made!r}, {wanted(8)!r})().name)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**environment(JAX_NUM_CPU_DEVICES="8"), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "step\n"), ran.stderr
 
 
 def test_flags_are_defined_anew(script):
