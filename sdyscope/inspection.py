@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.collectives.read import Collectives
     from sdyscope.analysis.cost.cost import Cost
     from sdyscope.analysis.diff.compiled import CompiledDiff
-    from sdyscope.analysis.fix.fix import Effort
+    from sdyscope.analysis.fix.effort import Effort
     from sdyscope.analysis.fix.values import Fix
     from sdyscope.analysis.memory.memory import Memory
     from sdyscope.analysis.memory.predicted import PredictedMemory
@@ -528,7 +528,8 @@ class Inspection(Staged, Displayed):
                 no such finding or hardware.
         """
         from sdyscope.analysis.diff.sides import FIRST_DIFFERENCE
-        from sdyscope.analysis.fix.fix import Effort, fixed
+        from sdyscope.analysis.fix.effort import Effort
+        from sdyscope.analysis.fix.fix import fixed
         from sdyscope.analysis.fix.focus import focus_on_difference
         from sdyscope.lint import focus_of_rule
 

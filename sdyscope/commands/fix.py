@@ -115,7 +115,7 @@ def command(
     first-difference: where the partitioners begin to differ. By default anything but other sizes of
     the mesh.
     """
-    from sdyscope.analysis.fix.fix import Effort
+    from sdyscope.analysis.fix.effort import Effort
     from sdyscope.process import output, progress
     from sdyscope.process.work_tree import write_clean
     from sdyscope.terminal.answer import print_answer

@@ -328,7 +328,7 @@ def _fix(
     on: Sequence[Hardware],
 ) -> Fix:
     """Edits of its source that pay."""
-    from sdyscope.analysis.fix.fix import Effort
+    from sdyscope.analysis.fix.effort import Effort
 
     answer = inspection.fix(
         bench.rebuild,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,68 +12,46 @@ from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.comms import collectives_under
-from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.cost.cost import cost_of
 from sdyscope.analysis.cost.links import axes_levels
 from sdyscope.analysis.cost.order import slowest
 from sdyscope.analysis.cost.remarks import error_of_estimates
 from sdyscope.analysis.diff.entries import compared_entries
 from sdyscope.analysis.fix.change import WORTH, Change
-from sdyscope.analysis.fix.evidence import Evidence, Weight, evidence
-from sdyscope.analysis.fix.expressions import Expression, expressions
+from sdyscope.analysis.fix.considered import TYPING, Considered
+from sdyscope.analysis.fix.effort import Effort
 from sdyscope.analysis.fix.focus import Focus, focus_on
-from sdyscope.analysis.fix.maps import map_specs
-from sdyscope.analysis.fix.out_shardings import edited_types, is_type
+from sdyscope.analysis.fix.planned import planned
 from sdyscope.analysis.fix.proposals import (
-    LiteralSites,
     Proposal,
-    constraint_sites,
-    dims_of,
-    donations,
     fuller_specs,
-    new_constraint,
-    open_results,
-    spec_of,
-    specs_near,
 )
 from sdyscope.analysis.fix.prove import Twin
-from sdyscope.analysis.fix.rewrites import mesh_orders, mesh_sizes, partitionable, rewrites
-from sdyscope.analysis.fix.rules import edited_rules
-from sdyscope.analysis.fix.states import like_parameters
+from sdyscope.analysis.fix.rewrites import mesh_sizes
 from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Remedy, Verdict
 from sdyscope.analysis.fix.workshop import Rebuild, Workshop
 from sdyscope.analysis.memory.memory import memory_of
-from sdyscope.analysis.naming.paths import Leaf, kept_for, mirrored
-from sdyscope.analysis.naming.roles import pass_rows
 from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Prediction
 from sdyscope.analysis.trials.traffic import traffic
 from sdyscope.analysis.trials.trials import Trials
-from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
-from sdyscope.facts.edits import EditKind, MovedResult, NotTakenBecause, Numbers, SourceEdit
+from sdyscope.facts.edits import MovedResult, NotTakenBecause, Numbers, SourceEdit
 from sdyscope.facts.program import Program
-from sdyscope.facts.propagated import ValueId
 from sdyscope.facts.remarks import Remark
-from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.hardware.specs import Chip, chip_of
 from sdyscope.patches.diff import applied, relative, unified_diff
 from sdyscope.patches.source import Splice
 from sdyscope.staged import Staged, compile_together
 from sdyscope.stages.edited.overlay import overlaid, under_settings
-from sdyscope.stages.propagated.annotate import DonatedArgument, ShardingEdit
-from sdyscope.values.dtypes import num_bytes
-from sdyscope.values.mesh import AxisRef, Mesh
-from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
+from sdyscope.stages.propagated.annotate import DonatedArgument
+from sdyscope.values.mesh import AxisRef
 
 if TYPE_CHECKING:
     from sdyscope.analysis.search.space import Setting
 
 #: What is predicted to be better by this part is worth asking XLA's partitioner.
 _PROMISING = 0.002
-
-#: Below this, an expression is not behind enough bytes to be worth a constraint.
-_LEAST = 0.02
 
 #: How many edits of one place are compiled.
 _OF_A_PLACE = 2
@@ -88,53 +65,8 @@ _TOGETHER = 12
 #: Edits of what goes in and comes out.
 _AT_THE_ENDS = ("argument", "result", "donation")
 
-#: How many edits are predicted in the time that tracing one takes.
-_PREDICTIONS_A_TRACE = 8
-
-#: Edits of what says how others are sharded, or many.
-_TRACED = ("type", "reshard", "logical axis")
-
-#: Edits of what is given: on Explicit axes the types of what is made of it follow.
-_TYPING = ("argument", "optimizer state")
-
 #: More edits than are ever taken together.
 _MANY = 1 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How much is tried.
-
-    Attributes:
-        expressions: how many expressions to constrain, those behind most bytes first.
-        arguments: of how many arguments and results to look for the place that shards them.
-        edits: how many edits to take together.
-        compiles: how many edited programs to compile.
-        predictions: how many edits to predict at most.
-        specs: how many shardings to try for an expression.
-        checks: how many of the best XLA partitions, which costs a second and knows better.
-        meshes: how many other sizes of the mesh's axes to trace, where these are asked about.
-        placements: of how many ways to shard a constraint's values over all axes to predict what
-            they send.
-    """
-
-    expressions: int = 8
-    arguments: int = 12
-    edits: int = 3
-    compiles: int = 3
-    predictions: int = 240
-    specs: int = 8
-    checks: int = 8
-    placements: int = 24
-    meshes: int = 8
-
-    @property
-    def traces(self) -> int:
-        """How many edits to trace of each kind of which only that tells what is sent.
-
-        Those of values' types on Explicit axes, of what is given there, and of rules.
-        """
-        return max(self.predictions // _PREDICTIONS_A_TRACE, 1)
 
 
 @dataclass(frozen=True)
@@ -174,7 +106,7 @@ def fixed(
     *,
     on: Hardware | str | None = None,
     focus: Focus | str = "",
-    effort: Effort = Effort(),
+    effort: Effort = Effort(),  # noqa: B008 - a frozen value
     plan: Sequence[Setting] = (),
     devices: Sequence[Any] | None = None,
     root: str = "",
@@ -231,16 +163,17 @@ class _Fixer:
         self.base = self.trials.predict(on_cpu=self.on_cpu)
         self.before = self.figures(self.program, self.base)
         self.notify("looking for edits", 0.1)
+        considered = Considered(self.workshop, self.trials, self.focus, self.effort)
         if plan:
-            proposals = self.of_plan(plan)
+            proposals, self.not_taken = planned(considered, plan)
             candidates = self.whole(proposals)
         else:
-            proposals = self.proposals(collectives)
+            proposals = considered.proposals(collectives)
             self.notify("predicting edits", 0.2)
-            self.say_what_has_no_place(proposals)
-            untried = [each for each in proposals if not self.has_to_be_traced(each.edit)]
+            self.say_what_has_no_place(considered.without_place(proposals))
+            untried = [each for each in proposals if not considered.has_to_be_traced(each.edit)]
             candidates = self.predicted(untried)
-            traced = list(self.traced(self.to_trace(proposals)))
+            traced = list(self.traced(considered.to_trace(proposals)))
             traced.sort(key=lambda candidate: candidate.change.product)
             checked = self.checked(traced, below=1 + _PROMISING)
             traced = [*checked, *self.traced_together(checked, traced)]
@@ -277,303 +210,6 @@ class _Fixer:
             notes=(*self.trials.notes, *self.trials.crashes, *self.error_of_times()),
             account=account_of(self.program),
         )
-
-    # --- what could be edited ---------------------------------------------------------------------
-
-    def proposals(self, collectives: Collectives) -> list[Proposal]:
-        """Every edit that is looked at, what most bytes are sent for first."""
-        about = evidence(self.program, self.focus.of(collectives))
-        graph = self.trials.graph
-        annotations = self.program.annotations("shardy")
-        proposals: list[Proposal] = []
-        written = [annotation for annotation in annotations if not is_type(annotation)]
-        for site in constraint_sites(self.workshop, graph, written, self.mesh):
-            weights = [
-                weight for annotation in site.annotations if (weight := about.of(annotation))
-            ]
-            sent = sum(weight.sent for weight in weights)
-            axes = [axis for weight in weights for axis in weight.names]
-            proposals.append(site.dropped(sent))
-            if site.spec is not None and sent:
-                near = specs_near(site.spec, site.shape, self.mesh, axes)
-                proposals += [site.changed(spec, sent) for spec in near]
-        if not self.has_types:
-            proposals += self.of_expressions(about)
-        proposals += edited_types(self.workshop, graph, annotations, self.mesh, about)
-        proposals += self.of_arguments(about)
-        proposals += edited_rules(self.workshop, self.mesh)
-        proposals += donations(self.workshop)
-        proposals += open_results(self.workshop)
-        proposals += map_specs(self.workshop, graph, self.mesh, about, self.spec_at)
-        proposals += rewrites(self.workshop, graph, self.mesh, collectives)
-        proposals += partitionable(self.workshop, collectives)
-        compiled = self.program.compiled("shardy", self.on)
-        proposals += mesh_orders(self.workshop, self.mesh, collectives, compiled)
-        proposals = [
-            proposal
-            for proposal in proposals
-            if self.focus.allows(proposal.edit, proposal.weight, proposal.names)
-        ]
-        # What is to be traced has an order of its own.
-        return sorted(
-            proposals,
-            key=lambda each: 0.0 if each.edit.kind in _TRACED else -each.weight,
-        )
-
-    @cached_property
-    def has_types(self) -> bool:
-        """Whether the program is on Explicit axes, where types say how values are sharded."""
-        return any(map(is_type, self.program.annotations("shardy")))
-
-    def has_to_be_traced(self, edit: SourceEdit) -> bool:
-        """Whether only tracing tells what an edit makes: types of values follow it, or a rule."""
-        return edit.kind in _TRACED or (self.has_types and edit.kind in _TYPING)
-
-    def to_trace(self, proposals: Iterable[Proposal]) -> list[Proposal]:
-        """Those of the edits that have to be, of each kind as many."""
-        edits = [proposal for proposal in proposals if self.has_to_be_traced(proposal.edit)]
-        rules = [proposal for proposal in edits if proposal.edit.kind == "logical axis"]
-        given = [proposal for proposal in edits if proposal.edit.kind in _TYPING]
-        said = [proposal for proposal in edits if proposal.edit.kind in ("type", "reshard")]
-        return [
-            proposal for each in (said, given, rules) for proposal in each[: self.effort.traces]
-        ]
-
-    def of_expressions(self, about: Evidence) -> Iterator[Proposal]:
-        """New constraints on what axes went through on their way to the largest collectives."""
-        total = float(self.before.sent) or 1.0
-        weighted: list[tuple[float, Expression, list[str]]] = []
-        for expression in expressions(
-            self.trials.graph, self.workshop.spans, self.workshop.editable
-        ):
-            if any(self.trials.graph.ops[node].is_constraint for node, _ in expression.values):
-                continue  # What is constrained there already is edited at its constraint.
-            weights = [about.values[value] for value in expression.values if value in about.values]
-            sent = sum(weight.sent for weight in weights)
-            if sent < _LEAST * total:
-                continue
-            axes = list(dict.fromkeys(axis for weight in weights for axis in weight.names))
-            weighted.append((sent, expression, axes))
-        # Of those on the same chains the first decides for all behind it.
-        weighted.sort(key=lambda each: (-each[0], each[1].values))
-        for sent, expression, axes in weighted[: self.effort.expressions]:
-            specs: dict[PartitionSpec, None] = {}
-            for value in expression.values[:1]:
-                now = self.spec_at(value)
-                specs.update(dict.fromkeys(self.specs_of_shape(expression.shape)))
-                specs.update(dict.fromkeys(specs_near(now, expression.shape, self.mesh, axes)))
-            for spec in [*specs][: self.effort.specs]:
-                yield new_constraint(self.workshop, expression, self.mesh, spec, sent)
-
-    def spec_at(self, value: ValueId) -> PartitionSpec | None:
-        """How propagation shards a value; None where it has no form of JAX's."""
-        from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes
-
-        axes = PropagatedAxes(self.trials.graph, self.program.propagated("shardy"), self.mesh)
-        spec = axes.spec(value)
-        return spec if isinstance(spec, PartitionSpec) else None
-
-    def specs_of_shape(self, shape: Sequence[int]) -> Iterable[PartitionSpec]:
-        """How the author constrains values of a shape elsewhere."""
-        for annotation in self.program.annotations("shardy"):
-            if annotation.kind == "constraint" and annotation.shape == tuple(shape):
-                spec = spec_of(annotation, self.trials.graph, self.mesh)
-                if spec is not None:
-                    yield spec
-
-    def of_arguments(self, about: Evidence) -> Iterator[Proposal]:
-        """Other shardings of arguments and results, at the places of the source that shard them."""
-        sites, rows, by_row = LiteralSites(self.workshop, self.mesh), self.rows, self.by_row
-        weighed: list[tuple[float, Any, Weight]] = []
-        for row in rows:
-            asked = row.requested
-            if asked is None or asked.sharding is None or asked.sharding.mesh != self.mesh:
-                continue
-            if not row.shape:
-                continue
-            weight = about.annotations.get((row.kind, row.path)) or Weight()
-            is_meant = self.focus.is_anything or row.path in self.focus.tensors
-            redundant = self.redundant(row) if is_meant else 0.0
-            weighed.append((weight.sent + redundant, asked, weight))
-        weighed.sort(key=lambda each: -each[0])
-        seen: set[int] = set()
-        looked = 0
-        for sent, asked, weight in weighed:
-            if looked == self.effort.arguments or not sent:
-                break
-            site = sites.of(asked, asked.sharding.spec)
-            if site is None or id(site) in seen:
-                continue
-            seen.add(id(site))
-            looked += 1
-            alike = like_parameters(self.workshop, site, self.parameters, by_row, sent)
-            if alike is not None:
-                yield alike
-            for spec in specs_near(site.spec, site.shape, self.mesh, weight.names):
-                proposal = site.changed(spec, by_row, sent)
-                if proposal is not None:
-                    yield proposal
-
-    def of_plan(self, plan: Sequence[Setting]) -> list[Proposal]:
-        """The edits after which arguments, results and constraints are as planned.
-
-        What no place of the source shards, or one that other tensors share which are not to be
-        sharded so, is among what is not taken.
-        """
-        sites = LiteralSites(self.workshop, self.mesh)
-        specs: dict[tuple[str, str], PartitionSpec] = {
-            (member.kind, member.name): spec for member, spec in plan if member.kind != "constraint"
-        }
-        rows: dict[tuple[str, int], Tensor] = {(row.kind, row.index or 0): row for row in self.rows}
-        wanted = {
-            key: specs[row.kind, row.name]
-            for key, row in rows.items()
-            if (row.kind, row.name) in specs
-        }
-        proposals = list(self.of_constraints(plan))
-        left: dict[
-            tuple[EditKind, PartitionSpec | None, PartitionSpec, NotTakenBecause, str], list[Tensor]
-        ] = {}
-        # The place of an argument leads to that of its next value.
-        for key in sorted(wanted):
-            if key not in wanted:
-                continue
-            row, spec = rows[key], wanted.pop(key)
-            asked = row.requested
-            before = None if asked is None or asked.sharding is None else asked.sharding.spec
-            site = None if before is None or asked is None else sites.of(asked, before)
-            proposal = None if site is None else site.changed(spec, self.by_row, 0.0)
-            why: NotTakenBecause | None = None
-            other = ""
-            if before is None:
-                why = "left open"
-            elif site is None or proposal is None:
-                why = "no place"
-            else:
-                parts = (site,) if site.beside is None else (site, site.beside)
-                others = {each for part in parts for each in part.tensors} - {key}
-                apart = sorted(each for each in others if wanted.get(each) != spec)
-                if apart:
-                    why, other = "shared place", rows[apart[0]].name
-                else:
-                    proposals.append(proposal)
-                    for each in others:
-                        del wanted[each]
-            if why is not None:
-                kind: EditKind = "result" if row.kind == "result" else "argument"
-                left.setdefault((kind, before, spec, why, other), []).append(row)
-        for (kind, before, after, because, other), tensors in left.items():
-            edit = SourceEdit(kind, tensors[0].path, before, after, None, len(tensors))
-            self.not_taken.append(NotTaken((edit,), because, other))
-        return proposals
-
-    def of_constraints(self, plan: Sequence[Setting]) -> Iterator[Proposal]:
-        """The edits after which constraints are as planned, or gone."""
-        specs = {member.number: spec for member, spec in plan if member.kind == "constraint"}
-        annotations = self.program.annotations("shardy")
-        graph = self.trials.graph
-        for site in constraint_sites(self.workshop, graph, annotations, self.mesh):
-            ordinals = {annotation.ordinal for annotation in site.annotations}
-            planned = {specs.get(ordinal) for ordinal in ordinals}
-            spec = next(iter(planned))
-            if len(planned) > 1:
-                edit = site.dropped().edit
-                self.not_taken.append(NotTaken((edit,), "shared place", edit.name))
-            elif spec is not None:
-                gone = {*spec.entries} == {UNCONSTRAINED}
-                yield site.dropped() if gone else site.changed(spec)
-            for ordinal in ordinals:
-                specs.pop(ordinal, None)
-        lost = [each for each in annotations if each.kind == "constraint" and each.ordinal in specs]
-        for annotation in lost:
-            before = spec_of(annotation, graph, self.mesh)
-            edit = SourceEdit(
-                "constraint", annotation.path, before, specs[annotation.ordinal], annotation.source
-            )
-            self.not_taken.append(NotTaken((edit,), "no place"))
-
-    def whole(self, proposals: Sequence[Proposal]) -> list[FixCandidate]:
-        """All edits of a plan, taken together."""
-        if not proposals:
-            return []
-        edits = [edit for proposal in proposals for edit in proposal.trial or ()]
-        self.tried += 1
-        prediction = self.trials.tried(edits, on_cpu=self.on_cpu)
-        return [FixCandidate(tuple(proposals), prediction, self.promise(prediction))]
-
-    @cached_property
-    def rows(self) -> list[Tensor]:
-        """The arguments and results that the author could shard."""
-        return [
-            row
-            for row in self.program.tensors.tensors
-            if row.kind in ("argument", "result") and row.requested is not None
-        ]
-
-    @cached_property
-    def by_row(self) -> dict[tuple[str, int], Annotation]:
-        """What the module says of them, by kind and flat index."""
-        return {
-            (row.kind, row.index or 0): row.lowered["shardy"]
-            for row in self.rows
-            if "shardy" in row.lowered
-        }
-
-    @cached_property
-    def parameters(self) -> dict[int, int]:
-        """By the index of an argument that an optimizer keeps, that of its parameter."""
-        arguments = self.program.tensors.of("argument", "shardy")
-        results = self.program.tensors.of("result", "shardy")
-        leaves = [Leaf.of(row) for row in arguments]
-        returned = mirrored([Leaf.of(row) for row in results], leaves).values()
-        in_passes = pass_rows(self.trials.graph, arguments, "shardy")
-        return {
-            arguments[number].index or 0: arguments[parameter].index or 0
-            for number, parameter in kept_for(leaves, in_passes, set(returned)).items()
-        }
-
-    def say_what_has_no_place(self, proposals: Sequence[Proposal]) -> None:
-        """Says what optimizer state should be sharded as its parameters, and no place can say it.
-
-        Most often one sharding is written for the whole state, whatever its parameters have.
-        """
-        written = {
-            name for each in proposals if each.edit.kind == "optimizer state" for name in each.names
-        }
-        rows = {row.index or 0: row for row in self.rows if row.kind == "argument"}
-        apart: list[tuple[Tensor, PartitionSpec, PartitionSpec]] = []
-        for index, parameter in self.parameters.items():
-            row, other = rows.get(index), rows.get(parameter)
-            if row is None or other is None or row.path in written:
-                continue
-            if not (self.focus.is_anything or row.path in self.focus.tensors):
-                continue
-            own, its = _asked(row, self.mesh), _asked(other, self.mesh)
-            rank = len(row.shape or ())
-            if own is None or its is None or dims_of(own, rank) == dims_of(its, rank):
-                continue
-            apart.append((row, own, its))
-        if not apart:
-            return
-        trial = tuple(
-            ShardingEdit(row.lowered["shardy"], NamedSharding(self.mesh, its))
-            for row, _, its in apart
-            if "shardy" in row.lowered
-        )
-        largest, before, _ = max(apart, key=lambda each: math.prod(each[0].shape or ()))
-        edit = SourceEdit("optimizer state", largest.path, before, None, None, len(apart))
-        prediction = self.predict([Proposal(edit, trial, dict)])
-        if prediction is not None and self.promise(prediction).product < 1 - WORTH:
-            self.not_taken.append(NotTaken((edit,), "no place"))
-
-    def redundant(self, row: Any) -> float:
-        """Bytes of a tensor that a device holds and would not if all axes sharded it."""
-        annotation = row.lowered.get("shardy")
-        if annotation is None or annotation.placement is None or row.shape is None:
-            return 0.0
-        whole = num_bytes(math.prod(row.shape), row.dtype)
-        blocks = math.prod(annotation.placement.shards)
-        return float(whole / blocks - whole / self.mesh.size)
 
     # --- what edits promise -----------------------------------------------------------------------
 
@@ -638,6 +274,23 @@ class _Fixer:
         """Whether every device computes more, and sends less at that price: that is no remedy."""
         flops = prediction.flops or 0.0
         return bool(self.base.flops) and flops > (self.base.flops or 0.0) * (1 + 2 * WORTH)
+
+    def whole(self, proposals: Sequence[Proposal]) -> list[FixCandidate]:
+        """All edits of a plan, taken together."""
+        if not proposals:
+            return []
+        edits = [edit for proposal in proposals for edit in proposal.trial or ()]
+        self.tried += 1
+        prediction = self.trials.tried(edits, on_cpu=self.on_cpu)
+        return [FixCandidate(tuple(proposals), prediction, self.promise(prediction))]
+
+    def say_what_has_no_place(self, proposal: Proposal | None) -> None:
+        """Says of an edit that no place can be written for what it would win."""
+        prediction = None if proposal is None else self.predict([proposal])
+        if proposal is None or prediction is None:
+            return
+        if self.promise(prediction).product < 1 - WORTH:
+            self.not_taken.append(NotTaken((proposal.edit,), "no place"))
 
     def predicted(self, proposals: Sequence[Proposal]) -> list[FixCandidate]:
         """Single edits that promise something, and edits together that promise more."""
@@ -737,7 +390,7 @@ class _Fixer:
             """What the source says of values first, by what either of both promises of it."""
             change = predicted[_edits(candidate)]
             product = min(candidate.change.product, change.product)
-            return candidate.proposals[0].edit.kind in _TYPING, product
+            return candidate.proposals[0].edit.kind in TYPING, product
 
         single, left = sorted(checked, key=likely), self.effort.traces
         # The best by either: what both make together can be seen by one of them alone.
@@ -1196,12 +849,6 @@ def _sentence(error: SdyscopeError) -> str:
     """What an error says, with the line that its first one announces with a colon."""
     lines = [line.strip() for line in (error.rest or "").splitlines() if line.strip()]
     return " ".join((error.message, *lines[:1])) if error.message.endswith(":") else error.message
-
-
-def _asked(row: Tensor, mesh: Mesh) -> PartitionSpec | None:
-    """How an argument is asked to be sharded on a mesh; None where it is left open."""
-    asked = None if row.requested is None else row.requested.sharding
-    return None if asked is None or asked.mesh != mesh else asked.spec
 
 
 def _edits(candidate: FixCandidate) -> tuple[SourceEdit, ...]:

@@ -8,11 +8,11 @@ import pytest
 from page_files import fenced
 
 from sdyscope.analysis.fix.change import Change
+from sdyscope.analysis.fix.considered import Considered
+from sdyscope.analysis.fix.effort import Effort
 from sdyscope.analysis.fix.fix import (
-    Effort,
     FixCandidate,
     Weighed,
-    _Fixer,
     _sentence,
     fixed,
     freeing,
@@ -25,6 +25,7 @@ from sdyscope.analysis.fix.proposals import Proposal, fuller_specs, open_results
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.search.decisions import space
 from sdyscope.analysis.search.space import Member
+from sdyscope.analysis.trials.trials import Trials
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.edits import MovedResult, SourceEdit
 from sdyscope.inspection import Inspection
@@ -579,10 +580,9 @@ def test_what_is_constrained_is_edited_at_its_constraint_alone(tmp_path):
         return resolve(f"{file}:program")
 
     program = Inspection(build(), ("shardy",))
-    fixer = _Fixer(program, build, None, Focus(), Effort(), None, "", None, None)
-    collectives = program.collectives("shardy")
-    fixer.focus, fixer.before = Focus(), fixer.figures(program, fixer.trials.predict(on_cpu=True))
-    edits = [proposal.edit for proposal in fixer.proposals(collectives)]
+    considered = Considered(Workshop(program, build), Trials(program), Focus(), Effort())
+    proposals = considered.proposals(program.collectives("shardy"))
+    edits = [proposal.edit for proposal in proposals]
     assert ("constraint", "h", None) in {(edit.kind, edit.name, edit.after) for edit in edits}
     new = {edit.name for edit in edits if edit.kind == "new constraint"}
     assert 'x @ w["in"]' in new

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sdyscope.analysis.fix.fix import Effort, fixed
+from sdyscope.analysis.fix.effort import Effort
+from sdyscope.analysis.fix.fix import fixed
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
 from sdyscope.values.sharding import PartitionSpec as P

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sdyscope.analysis.fix.fix import Effort, fixed
+from sdyscope.analysis.fix.effort import Effort
+from sdyscope.analysis.fix.fix import fixed
 from sdyscope.analysis.fix.rules import edited_rules
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.inspection import Inspection
