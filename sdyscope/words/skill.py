@@ -30,7 +30,8 @@ sdyscope asks the compiler. It needs no accelerator and runs nothing unless you 
   `sdyscope.Program(name, jitted_function, abstract_arguments)`, or a function that returns a
   `jax.stages.Traced` or `Lowered`; `sdyscope docs README` shows one;
 - `DIR:name`, a program of a recording. For a script that can't be changed: `sdyscope record -o DIR
-  -- python train.py`, then `sdyscope show DIR --brief` lists its programs;
+  -- python train.py`, then `sdyscope show DIR --brief` lists its programs; `fix DIR:name --rerun`
+  edits its source;
 - a StableHLO or HLO file, a directory of dumps, or a reference model (`sdyscope models`).
 
 `--mesh data=4,model=2` sets the mesh, `--on tpu:v5e:4x4` the hardware to compile for, which need
