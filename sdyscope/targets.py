@@ -24,6 +24,7 @@ from typing import Any, Literal
 from sdyscope.errors import SdyscopeError, TargetError, did_you_mean, kind_of, one_of
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Program
+from sdyscope.facts.recorded import is_recorded
 from sdyscope.facts.settings import Setting, coerced, described
 from sdyscope.mesh_config import MappedMesh, RuledMesh
 from sdyscope.process.progress import doing
@@ -214,6 +215,13 @@ def in_directory(word: str) -> tuple[Path, str] | None:
     if colon and place and name and not os.path.exists(word) and os.path.isdir(place):
         return Path(place), name
     return None
+
+
+def recorded_folder(word: str) -> Path | None:
+    """The folder of the recorded run that `DIR` or `DIR:name` is of; None for any other word."""
+    place = in_directory(word)
+    folder = Path(word) if place is None else place[0]
+    return folder if is_recorded(folder) else None
 
 
 def _unknown(word: str) -> TargetError:

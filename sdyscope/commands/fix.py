@@ -24,12 +24,9 @@ def environment(
     rerun: bool = False,
     **_: Any,
 ) -> dict[str, str]:
-    """As many virtual CPU devices as the mesh needs: numbers are compared on these.
-
-    A script that is run again gets as many as it had: it may take all that it finds.
-    """
-    if rerun and (recorded := opening.recorded_devices(target)):
-        return child.lowering(recorded)
+    """As many virtual CPU devices as the mesh needs: numbers are compared on these."""
+    if rerun:
+        return options.lowering(target=target, rerun=rerun)
     asked = mesh_choice.known_devices(mesh, mesh_config, mesh_selector)
     return child.lowering(max(child.VIRTUAL, asked))
 
@@ -72,7 +69,7 @@ def environment(
     help="Edited programs to compile at most.",
 )
 @options.settings
-@opening.rerun
+@options.rerun
 @click.option("--all", "everything", is_flag=True, help="Show every remedy with its patch.")
 @click.option(
     "--apply",

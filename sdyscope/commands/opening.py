@@ -179,7 +179,7 @@ class Opening:
 
         Raises:
             SdyscopeError: there is no such thing, or it can't be read, or a directory holds nothing
-                that can be.
+                that can be; or its script can't be run again.
         """
         from sdyscope.facts.compiled import Compiled
         from sdyscope.facts.program import Program
@@ -187,6 +187,8 @@ class Opening:
         from sdyscope.targets import in_directory, resolve
 
         word = self.word
+        if self.rerun:
+            return Opened(word, (Inspection(self.recorded_script(), partitioners),))
         place = in_directory(word)
         if place is not None and self.module is not None:
             raise TargetError(
@@ -218,26 +220,22 @@ class Opening:
         """The only program or module that it holds; see `opened`.
 
         Raises:
-            SdyscopeError: as `opened`, or the directory has several modules and none is named; or
-                its script can't be run again.
+            SdyscopeError: as `opened`, or the directory has several modules and none is named.
         """
-        if self.rerun:
-            from sdyscope.inspection import Inspection
-
-            return Inspection(self.recorded_script(), partitioners)
         return single(self.opened(partitioners, as_module=as_module))
 
     @functools.cached_property
     def recorded_script(self) -> Rerun:
         """The script of a recorded run, to be run again up to where it compiles the program."""
         from sdyscope.stages.edited.rerun import Rerun, ScriptProgram
+        from sdyscope.targets import recorded_folder
 
-        if _recorded_folder(self.word) is None:
+        if recorded_folder(self.word) is None:
             raise TargetError(
                 f"--rerun runs the script of a recorded run again, and {self.word} is none.",
                 hint="Leave --rerun out.",
             )
-        opened = self.opened()
+        opened = replace(self, rerun=False).opened()
         program = opened.program_of(single(opened))
         assert opened.record is not None
         assert program is not None
@@ -289,9 +287,10 @@ class Opening:
     def _no_program(self, inspection: Inspection) -> TargetError:
         """Why there is nothing to edit."""
         from sdyscope.facts.recorded import read_record
+        from sdyscope.targets import recorded_folder
 
         inspection.chosen(None)  # of what was compiled already, that is said
-        folder = _recorded_folder(self.word)
+        folder = recorded_folder(self.word)
         if folder is None:
             return TargetError(
                 f"{inspection.name} is a module, and edits are of a program's source.",
@@ -305,26 +304,6 @@ class Opening:
             hint=f"--rerun runs `{script.shown}` again, up to where JAX lowers it, and once more "
             "for each edit that is traced.",
         )
-
-
-def recorded_devices(word: str) -> int:
-    """For how many devices the programs of a recorded run are; 0 where none is there."""
-    from sdyscope.facts.recorded import read_record
-
-    folder = _recorded_folder(word)
-    if folder is None:
-        return 0
-    return max((program.devices or 0 for program in read_record(folder).programs), default=0)
-
-
-def _recorded_folder(word: str) -> Path | None:
-    """The folder of the recorded run that a TARGET is of; None where it is of none."""
-    from sdyscope.facts.recorded import is_recorded
-    from sdyscope.targets import in_directory
-
-    place = in_directory(word)
-    folder = Path(word) if place is None else place[0]
-    return folder if is_recorded(folder) else None
 
 
 def _script_of(word: str, record: Record, program: RecordedProgram) -> PythonScript:
@@ -363,20 +342,10 @@ def module(function: _Function) -> _Function:
     )(function)
 
 
-def rerun(function: _Function) -> _Function:
-    """`--rerun`: the program of a recorded script, made again; the parameter is `rerun`."""
-    return click.option(
-        "--rerun",
-        is_flag=True,
-        help="Of a recorded run: run its script again, up to where JAX compiles the program, and "
-        "once more for each edit that is traced. What the script does before that, it does again.",
-    )(function)
-
-
 def target(function: Callable[..., int]) -> Callable[..., int]:
-    """The TARGET argument, the options of its mesh, `--set` and `--module`.
+    """The TARGET argument, the options of its mesh, `--set`, `--module` and `--rerun`.
 
-    The parameter `target` is an `Opening`, which knows `--rerun`, too, where that is an option.
+    The parameter `target` is an `Opening`.
     """
 
     @functools.wraps(function)
@@ -386,12 +355,12 @@ def target(function: Callable[..., int]) -> Callable[..., int]:
         mesh: Mapping[str, int] | None,
         settings: Mapping[str, object],
         module: str | None,
-        rerun: bool = False,
+        rerun: bool,
         **parameters: Any,
     ) -> int:
         return function(target=Opening(target, mesh, settings, module, rerun), **parameters)
 
-    return options.target(options.mesh(options.settings(module(command))))
+    return options.target(options.mesh(options.settings(module(options.rerun(command)))))
 
 
 def is_read(word: str) -> bool:

@@ -24,15 +24,41 @@ def lowering(
     mesh: Mapping[str, int] | None = None,
     mesh_config: str | tuple[str, ...] | None = None,
     devices: int | Devices | None = None,
+    target: str = "",
+    rerun: bool = False,
     **_: Any,
 ) -> dict[str, str]:
     """Variables of a command that starts no accelerator; see `child.lowering`.
 
-    A mesh that is given is abstract: only a program that makes its own finds the devices.
+    A mesh that is given is abstract: only a program that makes its own finds the devices. A script
+    that is run again gets as many as it had: it may take all that it finds.
     """
+    if rerun and (recorded := _recorded_devices(target)):
+        return child.lowering(recorded)
     if not isinstance(devices, Devices) or mesh is not None or mesh_config:
         return child.lowering()
     return child.lowering(devices.count)
+
+
+def _recorded_devices(word: str) -> int:
+    """For how many devices the programs of a recorded run are; 0 where none is there."""
+    from sdyscope.facts.recorded import read_record
+    from sdyscope.targets import recorded_folder
+
+    folder = recorded_folder(word)
+    programs = () if folder is None else read_record(folder).programs
+    return max((program.devices or 0 for program in programs), default=0)
+
+
+def rerun(function: _Function) -> _Function:
+    """`--rerun`: the program of a recorded script, made again; the parameter is `rerun`."""
+    return click.option(
+        "--rerun",
+        cls=Shared,
+        is_flag=True,
+        help="Of a recorded run: run its script again, up to where JAX lowers the program, and "
+        "look at that. What the script does before, it does again.",
+    )(function)
 
 
 def command(

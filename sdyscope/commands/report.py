@@ -66,7 +66,6 @@ def _read_editor(_: click.Context, __: click.Parameter, value: str | None) -> st
 @click.argument("second", metavar="[B]", required=False, shell_complete=completing.targets)
 @options.partitioner()
 @options.on_each
-@opening.rerun
 @click.option(
     "--no-compile",
     is_flag=True,

@@ -120,7 +120,6 @@ def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
     is_flag=True,
     help="--patch, and write it into the source, if it is proven and the git work tree is clean.",
 )
-@opening.rerun
 @click.option("--all", "everything", is_flag=True, help="Show all decisions and all changes.")
 @options.strict
 @options.json("analysis.search.values:Search")

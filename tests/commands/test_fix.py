@@ -118,6 +118,20 @@ def test_a_recorded_script_is_run_again_for_each_edit(sdyscope, recorded, monkey
     )
 
 
+def test_what_a_recorded_script_asked_for_is_known_once_it_is_run_again(
+    sdyscope, recorded, monkeypatch
+):
+    monkeypatch.chdir(recorded)
+    assert sdyscope("check", "run:step", "--rerun").out.endswith(
+        "comparisons under Shardy and GSPMD, all agree\n"
+    )
+    (program,) = sdyscope("show", "run:step", "--rerun", "--json").document("show")["programs"]
+    rows = [row for row in program["tensors"] if row["kind"] == "argument"]
+    requested = {row["name"]: row["requested"] for row in rows}
+    assert all(requested.values())
+    assert len(requested) == 3
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
