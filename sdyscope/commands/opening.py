@@ -227,26 +227,28 @@ class Opening:
     @functools.cached_property
     def recorded_script(self) -> Rerun:
         """The script of a recorded run, to be run again up to where it compiles the program."""
+        from sdyscope.facts.recorded import read_record
         from sdyscope.stages.edited.rerun import Rerun, ScriptProgram
         from sdyscope.targets import recorded_folder
 
-        if recorded_folder(self.word) is None:
+        folder = recorded_folder(self.word)
+        if folder is None:
             raise TargetError(
                 f"--rerun runs the script of a recorded run again, and {self.word} is none.",
                 hint="Leave --rerun out.",
             )
         opened = replace(self, rerun=False).opened()
         program = opened.program_of(single(opened))
-        assert opened.record is not None
         assert program is not None
+        record = read_record(folder)  # the whole run: that which was opened has this one alone
         return Rerun(
-            _script_of(self.word, opened.record, program),
+            _script_of(self.word, record, program),
             ScriptProgram(
                 program.label,
                 program.words,
                 program.module,
                 program.arguments or (),
-                opened.record.number_of(program),
+                record.number_of(program),
             ),
         )
 

@@ -91,6 +91,7 @@ if __name__ == "__main__":
     w = {"up": put((64, 256), None, "model"), "down": put((256, 64), "model", None)}
     for _ in range(int(sys.argv[1])):
         print(step(w, put((512, 64), "data")).sum())
+    step(w, put((512, 64), "model"))
 """
 
 
@@ -105,7 +106,7 @@ def recorded(tmp_path_factory):
 
 def test_a_recorded_script_is_run_again_for_each_edit(sdyscope, recorded, monkeypatch):
     monkeypatch.chdir(recorded)
-    ran = sdyscope("fix", "run:step", "--rerun", *QUICK, "--json")
+    ran = sdyscope("fix", "run:step.1", "--rerun", *QUICK, "--json")
     assert ran.err == ""
     document = ran.document("fix")
     best = document["remedies"][0]
@@ -114,7 +115,7 @@ def test_a_recorded_script_is_run_again_for_each_edit(sdyscope, recorded, monkey
     assert document["before"]["sent"] > 2 * best["after"]["sent"]
     (note,) = [note for note in document["notes"] if "was run" in note]
     assert re.fullmatch(
-        r"The script \(`\S+train.py 2`\) was run \d+ times, up to where JAX lowers step\.", note
+        r"The script \(`\S+train.py 2`\) was run \d+ times, up to where JAX lowers step\.1\.", note
     )
 
 
@@ -122,21 +123,29 @@ def test_what_a_recorded_script_asked_for_is_known_once_it_is_run_again(
     sdyscope, recorded, monkeypatch
 ):
     monkeypatch.chdir(recorded)
-    assert sdyscope("check", "run:step", "--rerun").out.endswith(
+    assert sdyscope("check", "run:step.1", "--rerun").out.endswith(
         "comparisons under Shardy and GSPMD, all agree\n"
     )
-    (program,) = sdyscope("show", "run:step", "--rerun", "--json").document("show")["programs"]
+    (program,) = sdyscope("show", "run:step.1", "--rerun", "--json").document("show")["programs"]
     rows = [row for row in program["tensors"] if row["kind"] == "argument"]
     requested = {row["name"]: row["requested"] for row in rows}
     assert all(requested.values())
     assert len(requested) == 3
+    # Of two programs with the same name and types, the one in the same place.
+    for name, axis in (("run:step.1", "data"), ("run:step.2", "model")):
+        (program,) = sdyscope("show", name, "--rerun", "--json").document("show")["programs"]
+        (x,) = [row for row in program["tensors"] if row["name"] == "x"]
+        assert x["requested"]["text"].startswith(f"P('{axis}'")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["fix", "run:step"], ["step was recorded", "--rerun runs `", "train.py 2` again"]),
-        (["report", "run:step", "--fix", "-o", "x.html"], ["step was recorded", "--rerun runs `"]),
+        (["fix", "run:step.1"], ["step.1 was recorded", "--rerun runs `", "train.py 2` again"]),
+        (
+            ["report", "run:step.1", "--fix", "-o", "x.html"],
+            ["step.1 was recorded", "--rerun runs `"],
+        ),
         (["fix", "train.py:step", "--rerun"], ["train.py:step is none", "Leave --rerun out"]),
         (["search", "mlp", "--rerun"], ["mlp is none", "Leave --rerun out"]),
     ],
@@ -168,4 +177,4 @@ def test_a_script_that_can_not_be_run_again(
     ]
     first, *others = file.read_text().splitlines(keepends=True)
     file.write_text(json.dumps(json.loads(first) | changed) + "\n" + "".join(others))
-    sdyscope("fix", f"{tmp_path / 'run'}:step", "--rerun").said(said)
+    sdyscope("fix", f"{tmp_path / 'run'}:step.1", "--rerun").said(said)

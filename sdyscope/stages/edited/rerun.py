@@ -158,7 +158,9 @@ class Rerun:
             f"{type(error).__name__}: {first_line(error)}",
             file=line.file if line else self.script.file or None,
             line=line.line if line else None,
-            hint=f"Install {missing} where sdyscope is installed." if missing else None,
+            hint=f"Install {missing} where sdyscope is installed, or set PYTHONPATH as in the run."
+            if missing
+            else None,
         )
 
     def _ended(self, how: str, waiting: _Waiting) -> TargetError:

@@ -156,7 +156,7 @@ def test_what_the_script_does_about_its_end_does_not_matter(script, monkeypatch,
         ("sys.exit(3)", "`train.py --steps 2` ended with exit status 3, and JAX has not lowered"),
         ("sys.exit()", "`train.py --steps 2` ended, and JAX has not lowered step (f32[8,16], "),
         ("1 / 0", "`train.py --steps 2` fails before JAX lowers step: ZeroDivisionError"),
-        ("import no_such_module", "Install no_such_module where sdyscope is installed."),
+        ("import no_such_module", "Install no_such_module where sdyscope is installed, or set"),
         ("jax.jit(lambda x, y: x)(1, 2); sys.exit()", "It lowered _lambda"),
     ],
 )
