@@ -61,11 +61,13 @@ def _total_words(collectives: Collectives) -> str:
     total = collectives.total
     if not total.count:
         return "no collectives, nothing is sent"
-    words = f"{counted(total.count, 'collective')} per step"
+    # Those in a loop of unknown trip count count once.
+    least = "at least " * any(each.unknown_trips for each in collectives.collectives)
+    most = "at most " * any(each.at_most for each in collectives.collectives)
+    words = f"{least}{counted(total.count, 'collective')} per step"
     if total.tensors != total.count:
         words += f" for {counted(total.tensors, 'tensor')}"
-    bound = "at most " if any(collective.at_most for collective in collectives.collectives) else ""
-    words += f"; a device sends {bound}{size(total.sent)}"
+    words += f"; a device sends {'' if least and most else least or most}{size(total.sent)}"
     if total.received != total.sent:
         words += f" and receives {size(total.received)}"
     if collectives.differentiated and [*collectives.by_phase] != ["other"]:

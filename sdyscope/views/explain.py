@@ -30,7 +30,7 @@ from sdyscope.words.edits import (
 from sdyscope.words.mesh import axis_text, mesh_words_of, names_text
 from sdyscope.words.origins import origin_text
 from sdyscope.words.partitioners import partitioner_name
-from sdyscope.words.places import callers_text, source_text
+from sdyscope.words.places import callers_text, common_file, source_text
 from sdyscope.words.propagation import (
     WAYS,
     absence_text,
@@ -158,7 +158,7 @@ def _value(explanation: Explanation, everything: bool) -> Iterator[Paragraph]:
     type_ = value_type_text(value.shape, value.dtype)
     at = _at(source_text(value.source))
     if explanation.callers:
-        at += f", called at {callers_text(explanation.callers)}"
+        at += f", called at {callers_text(explanation.callers, common_file([value.source]))}"
     parts = [value.name, type_, f"({value.ssa})", at]
     yield Paragraph(" ".join(part for part in parts if part), "heading")
     for partitioner, decided in explanation.decided.items():
