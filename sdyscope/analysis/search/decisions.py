@@ -149,13 +149,24 @@ def space(
             hint="Name other --axes, or other arguments with --argument.",
         )
     notes = [Remark("no choice", count=alone)] if alone else []
-    written = sum(row.kind == "constraint" and partitioner in row.lowered for row in table.tensors)
-    stay = written - sum(len(decision.members) for decision in inside)
+    stay = len(_authored(table, partitioner)) - sum(len(decision.members) for decision in inside)
     if stay:
         notes.append(Remark("constraints stay", count=stay))
     decisions.sort(key=lambda decision: -decision.bytes)
     inside.sort(key=lambda decision: -decision.bytes)
     return Space(mesh, chosen, (*decisions, *inside), tuple(notes))
+
+
+def _authored(table: TensorTable, partitioner: Partitioner) -> list[Tensor]:
+    """The constraints that the author wrote, and none that JAX wrote for types or PRNG keys."""
+    return [
+        row
+        for row in table.tensors
+        if row.kind == "constraint"
+        and (there := row.lowered.get(partitioner)) is not None
+        and there.is_authored
+        and not there.of_key
+    ]
 
 
 def _constraints(
@@ -167,10 +178,8 @@ def _constraints(
     several shardings on one line.
     """
     lines: dict[object, list[Tensor]] = {}
-    for row in table.tensors:
-        there = row.lowered.get(partitioner)
-        if there is None or row.kind != "constraint" or not there.is_authored:
-            continue
+    for row in _authored(table, partitioner):
+        there = row.lowered[partitioner]
         lines.setdefault(there.source or there.ordinal, []).append(row)
     for rows in lines.values():
         members = [member(row, partitioner, mesh, "searched") for row in rows]

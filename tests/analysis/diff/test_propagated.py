@@ -19,7 +19,7 @@ from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.facts.differences import NotComparedValues
 from sdyscope.facts.program import Program
 from sdyscope.graph import read_text
-from sdyscope.inspection import Inspection
+from sdyscope.inspection import Inspection, inspect
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.lower import NotLowerable
 from sdyscope.stages.propagated.propagate import propagate
@@ -119,6 +119,26 @@ def test_a_difference_begins_where_inputs_agree():
     for case in cases:
         assert case.propagated.values[before].placement.shards == (4, 1)
     assert [value.value.kind for value in group.follows[-2:]] == ["stablehlo.tanh", "result"]
+
+
+def test_a_difference_in_a_loop_begins_at_what_is_written_otherwise():
+    """Of values that follow from each other, in a circle, the first of the module is any."""
+    mesh = AbstractMesh((4, 2), ("a", "b"))
+
+    def program(*spec):
+        def body(x, _):
+            written = jax.lax.with_sharding_constraint(jnp.sin(x), NamedSharding(mesh, P(*spec)))
+            return jnp.tanh(written), None
+
+        x = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(mesh, P()))
+        step = jax.jit(lambda x: jax.lax.scan(body, x, length=3)[0])
+        inspection = inspect(step, x, partitioners=["shardy"])
+        return PropagatedSide(spec[0], Decisions.of(inspection, inspection.propagated("shardy")))
+
+    difference = diff(program("a"), program("b"), "programs")
+    begins = [group.begins.value for group in difference.beginnings]
+    assert [value.kind for value in begins] == ["sdy.sharding_constraint"]
+    assert begins[0].source is not None
 
 
 def test_values_that_one_side_does_not_have_are_counted():

@@ -213,6 +213,21 @@ def test_the_words_of_a_key_are_not_sharded():
     assert max(len(option[0] or ()) for option in of_keys) == 2
 
 
+def test_what_jax_writes_for_keys_is_no_constraint_of_the_author():
+    """The keys that a program returns have a sharding on a mesh without axes."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+
+    def step(w, key):
+        return w + 1, jax.random.split(key)
+
+    program = inspect(jax.jit(step), array((16, 16)), key, partitioners=("shardy",))
+    assert any(each.of_key for each in program.annotations("shardy"))
+    search = searched(program, **PREDICTED)
+    assert [each.name for each in search.space.decisions] == ["w"]
+    named = searched(program, ["w"], **PREDICTED)
+    assert not named.notes
+
+
 def test_what_can_not_be_searched_is_said():
     alone = inspect(jax.jit(forward), *[jnp.ones((4, 4))] * 3, partitioners=("shardy",))
     with pytest.raises(TargetError, match="not on one mesh"):
