@@ -301,6 +301,8 @@ def test_values_of_another_dtype_or_size_are_compared_by_their_axes(other):
     # Not of those that are sharded differently, of which there can be fewer.
     some = propagated_verdict(replace(moved, other_types=count - 1))
     assert some.endswith(f"; {count - 1} of the {count} have another dtype or shape")
+    unmoved = propagated_verdict(replace(alike, other_types=count - 1))
+    assert unmoved.endswith(f"; {count - 1} of them have another dtype or shape")
 
 
 def test_one_of_two_values_of_another_size_is_nobodys_partner():
