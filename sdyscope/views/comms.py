@@ -10,7 +10,7 @@ from sdyscope.analysis.collectives.totals import Collectives, Tally
 from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number
-from sdyscope.words.counts import counted, size
+from sdyscope.words.counts import bound_text, counted, size
 from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.origins import OP_FOLLOWED, UNCERTAIN, annotation_text, causes_text
@@ -61,13 +61,13 @@ def _total_words(collectives: Collectives) -> str:
     total = collectives.total
     if not total.count:
         return "no collectives, nothing is sent"
-    # Those in a loop of unknown trip count count once.
-    least = "at least " * any(each.unknown_trips for each in collectives.collectives)
-    most = "at most " * any(each.at_most for each in collectives.collectives)
-    words = f"{least}{counted(total.count, 'collective')} per step"
+    at_least, at_most = collectives.at_least, collectives.at_most
+    count = counted(total.count, "collective")
+    words = f"{bound_text(at_least=at_least, at_most=False)}{count} per step"
     if total.tensors != total.count:
         words += f" for {counted(total.tensors, 'tensor')}"
-    words += f"; a device sends {'' if least and most else least or most}{size(total.sent)}"
+    bound = bound_text(at_least=at_least, at_most=at_most)
+    words += f"; a device sends {bound}{size(total.sent)}"
     if total.received != total.sent:
         words += f" and receives {size(total.received)}"
     if collectives.differentiated and [*collectives.by_phase] != ["other"]:

@@ -12,7 +12,7 @@ from sdyscope.facts.moves import Absence, Beginning, Chain
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.views.propagate import provenance
 from sdyscope.views.propagated_diff import title
-from sdyscope.words.counts import counted, size
+from sdyscope.words.counts import bound_text, counted, size
 from sdyscope.words.edits import (
     aim_text,
     causes_texts,
@@ -95,7 +95,7 @@ def removals(document: ExplainDocument) -> Iterator[Paragraph]:
         yield Paragraph("")
         over = names_text(collective.over or collective.axes)
         at = _at(source_text(collective.source))
-        bound = "at least " if collective.at_least else ""
+        bound = bound_text(at_least=collective.at_least, at_most=False)
         yield Paragraph(
             f"{collective.name} over {over}, {bound}{size(collective.sent)} per step {at}".rstrip(),
             "heading",
