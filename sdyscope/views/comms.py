@@ -108,7 +108,7 @@ def by_kind(document: CommsDocument) -> Table:
         columns.append(Column("over"))
     for program in programs:
         if several:
-            columns.append(number(str(program.partitioner)))
+            columns.append(number(partitioner_name(program.partitioner)))
         else:
             columns += [number("count"), number("tensors"), number("size")]
         columns.append(number("sent"))

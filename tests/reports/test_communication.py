@@ -28,7 +28,7 @@ from sdyscope.stages import compat
 from sdyscope.targets import resolve
 from sdyscope.terminal.table import Heading
 from sdyscope.values.mesh import Mesh
-from sdyscope.views.comms import largest
+from sdyscope.views.comms import by_kind, largest
 from sdyscope.words.origins import origin_text
 from tests.reports.conftest import made
 
@@ -62,6 +62,11 @@ def test_bars_add_up_to_what_is_sent(differing, bars):
             assert counts == program.total.count or (name != "kind" and name != "axis")
             assert counts >= program.total.count
         assert sum(bar["tallies"][number][1] for bar in bars["cause"]) >= program.total.sent
+
+
+def test_the_command_calls_partitioners_as_the_page_does(differing):
+    headers = [column.header for column in by_kind(differing.report.comms).columns]
+    assert headers == ["collective", "over", "Shardy", "sent", "GSPMD", "sent"]
 
 
 def test_layers_are_folded(bars):
