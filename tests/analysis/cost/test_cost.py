@@ -440,3 +440,14 @@ def test_an_estimate_says_which_rates_it_is_by():
     rows = {row[0]: row[-1] for row in roofs(program_cost).rows}
     assert rows["compute"] == "789 TFLOP/s bf16, as measured"
     assert rows["memory"] == "3.81 TB/s, as measured"
+
+
+@pytest.mark.compiles
+def test_scopes_are_those_of_comms():
+    """Those of the ops that need a collective, which XLA may name after what makes the value."""
+    inspection = Inspection(resolve("mlp"), ["shardy"])
+    counted = inspection.collectives("shardy")
+    program_cost = inspection.cost("shardy")
+    timed = {each.collective.name: each.collective for each in program_cost.collectives}
+    assert timed == {each.name: each for each in counted.collectives}
+    assert all(part.origin is not None for each in timed.values() for part in each.parts)
