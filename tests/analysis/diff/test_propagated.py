@@ -10,7 +10,7 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.analysis.diff.propagated import PropagatedSide, inputs, propagated_diff
@@ -123,7 +123,7 @@ def test_a_difference_begins_where_inputs_agree():
 
 def test_a_difference_in_a_loop_begins_at_what_is_written_otherwise():
     """Of values that follow from each other, in a circle, the first of the module is any."""
-    mesh = AbstractMesh((4, 2), ("a", "b"))
+    mesh = AbstractMesh((4, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
 
     def program(*spec):
         def body(x, _):
