@@ -69,6 +69,8 @@ class Annotation:
             JAX adds and nobody asks for.
         returned: of a constraint whether it is on what a call returns, and located where that is:
             a nested jit's own are inside of its function.
+        of_key: of a constraint whether JAX wrote it on the words of PRNG keys that nobody sharded:
+            on a mesh without axes, which is not there under GSPMD.
         ordinal: position among constraints and ``shard_map``s in lowering order, else -1.
         op: node in the op graph.
         name: SSA name.
@@ -103,6 +105,7 @@ class Annotation:
     memory: str = ""
     tokens: int = 0
     returned: bool = False
+    of_key: bool = False
     donated: bool = False
     donated_to: str = ""
     attributes: tuple[str, ...] = ()

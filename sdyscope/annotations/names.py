@@ -77,12 +77,17 @@ def op_path(op: Op) -> str:
 #: Primitives that call a function; JAX writes the first two of a function that is jitted.
 _CALLING = frozenset({"jit", "pjit", "shard_map", "closed_call", "core_call", "checkpoint"})
 _JITTED = re.compile(r"p?jit\((?P<name>.*)\)")
+#: What JAX calls the body of a loop and a branch of a conditional, which are no primitives: an
+#: argument of a function that it lowers a primitive to has the scope of the call alone.
+_BODY = re.compile(r"body|branch_\d+_fun")
 #: What MLIR adds to the symbol of a second function of the same name.
 _COPY = re.compile(r"_\d+$")
 
 
 def _scope_of(op: Op) -> tuple[str, str]:
     scope, primitive = split_scope(op.scope)
+    if scope and _BODY.fullmatch(primitive):
+        return op.scope, ""
     callee = op.callee if op.kind == "func.call" else None
     if callee is None:
         return scope, primitive

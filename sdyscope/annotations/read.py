@@ -172,7 +172,13 @@ class _Walk:
             around=manual[1],
             problem=problem,
             returned=self.is_returned(op),
+            of_key=self.is_key(op, sharding),
         )
+
+    def is_key(self, op: Op, sharding: Sharding | None) -> bool:
+        """Whether a constraint is on the words of PRNG keys, on a mesh without axes."""
+        mesh = self.mesh_of(sharding)
+        return mesh is not None and not mesh.axes and op.types[0].dtype == "ui32"
 
     def is_returned(self, op: Op) -> bool:
         """Whether a constraint is on what a call returns, and located where that is."""

@@ -86,6 +86,7 @@ RemarkKind: TypeAlias = Literal[
     "estimate",
     "estimate by rates",
     "no times",
+    "no time at all",
     "loops of unknown trips",
     "conditionals",
     "uncounted calls",

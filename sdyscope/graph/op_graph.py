@@ -122,6 +122,22 @@ class OpGraph(Summarized):
             return {}
         return dict(zip(self._numbers(end.id), self.operand_values[end.id], strict=True))
 
+    @cached_property
+    def repeated_names(self) -> Mapping[int, int]:
+        """The ops whose SSA name another op of their function has before them, from 2 on.
+
+        MLIR counts names anew in each region beside another: the condition and the body of a loop.
+        """
+        counts: dict[tuple[str, str], int] = {}
+        repeated: dict[int, int] = {}
+        for op in self.ops:
+            if op.name:
+                key = op.function, op.name
+                counts[key] = counts.get(key, 0) + 1
+                if counts[key] > 1:
+                    repeated[op.id] = counts[key]
+        return repeated
+
     def operands(self, op: Op | int) -> list[tuple[Op, Edge]]:
         """Producer and edge of each SSA operand of `op`, in operand order."""
         node = op if isinstance(op, int) else op.id

@@ -16,6 +16,9 @@ from sdyscope.words.mesh import over_text
 #: Copies that are a smaller part of what a device reads and writes in a step are not worth a word.
 _WORTH = 0.05
 
+#: What works on whole dimensions, in whose place no sum of parts can be.
+_WHOLE = frozenset({"cholesky", "eig", "eigh", "fft", "lu", "qr", "sort", "svd", "top_k"})
+
 
 @rule("layout-copied", "note", needs="compiled")
 def layout_copied(subject: Subject) -> Iterator[Message]:
@@ -85,7 +88,7 @@ def _hint(collective: Collective, copy: LayoutCopy) -> str:
             f"shard dimension {outermost}, which is outermost in the ops around it, instead of "
             f"dimension {copy.dimension}"
         )
-    if collective.kind == "all-gather":
+    if collective.kind == "all-gather" and collective.largest.primitive not in _WHOLE:
         remedies.append(
             f"let the next op contract dimension {copy.dimension}: then a sum takes the place of "
             "the gather"

@@ -237,7 +237,7 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
         )
         named = f", sharded by {annotation_text(causes[0])}" if causes else ""
         yield Message(
-            f"Activations of the same shape are gathered over {over} {times:,} times per step, in "
+            f"Activations of the same shape are gathered {times:,} times per step over {over}, in "
             f"{counted(len(scopes), 'scope')}{named}: a device sends {size(sent)}, "
             f"{100 * sent / total:.0f}% of all that it sends.",
             tensor=part.origin.value if part.origin is not None else part.scope,

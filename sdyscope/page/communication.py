@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from sdyscope.analysis.collectives.groups import collective_groups
@@ -30,7 +29,7 @@ from sdyscope.page.document import Report
 from sdyscope.terminal.chart import shares
 from sdyscope.terminal.steps import tracks
 from sdyscope.words.cost import limit_texts, pipeline_text
-from sdyscope.words.counts import sentence
+from sdyscope.words.counts import bound_text, sentence
 from sdyscope.words.mesh import axis_text, over_text
 from sdyscope.words.origins import FOLLOWED, ROLES, causes_text, origin_text, spec_text
 from sdyscope.words.partitioners import SENT, partitioner_name, sends_sentence
@@ -97,7 +96,11 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     notes = [note for program in programs for note in _notes(program)]
     return {
         "title": sends_sentence(
-            [(program.partitioner, program.total.sent) for program in programs]
+            [(program.partitioner, program.total.sent) for program in programs],
+            bound_text(
+                at_least=any(program.at_least for program in programs),
+                at_most=any(program.at_most for program in programs),
+            ),
         ),
         "programs": [_program(program, report.partitioners) for program in programs],
         "bars": bars(programs),
@@ -135,7 +138,8 @@ def _notes(collectives: Collectives) -> Iterator[tuple[str, Tone]]:
 def bars(programs: Sequence[Collectives]) -> dict[str, list[dict[str, Any]]]:
     """By kind, axes, scope, pass and annotation what is sent in each program, the most first.
 
-    What comes from several annotations counts with each of them.
+    What comes from several annotations counts with each of them, and so does a collective with each
+    scope and pass of its tensors.
 
     Args:
         programs: one a partitioner.
@@ -143,12 +147,16 @@ def bars(programs: Sequence[Collectives]) -> dict[str, list[dict[str, Any]]]:
     folds = _folds(programs)
     bars_by_name: dict[str, dict[str, list[list[int]]]] = defaultdict(dict)
     for number, program in enumerate(programs):
-        for labelled, tally in program.tallied(partial(_labelled, program, folds)).items():
-            for name, labels in labelled:
-                for label in labels:
-                    tallies = bars_by_name[name].setdefault(label, [[0, 0] for _ in programs])
-                    tallies[number][0] += tally.count
-                    tallies[number][1] += tally.sent
+        for collective in program.collectives:
+            counted_in: set[tuple[str, str]] = set()
+            for part in collective.parts:
+                for name, labels in labels_of(collective, part, program, folds).items():
+                    for label in labels:
+                        tallies = bars_by_name[name].setdefault(label, [[0, 0] for _ in programs])
+                        if (name, label) not in counted_in:
+                            counted_in.add((name, label))
+                            tallies[number][0] += collective.count
+                        tallies[number][1] += collective.count * part.sent
     return {
         name: [
             {"label": label, "tallies": tallies}
@@ -158,12 +166,6 @@ def bars(programs: Sequence[Collectives]) -> dict[str, list[dict[str, Any]]]:
         ]
         for name, labels in bars_by_name.items()
     }
-
-
-def _labelled(
-    program: Collectives, folds: dict[str, str], collective: Collective, part: Part
-) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return tuple(labels_of(collective, part, program, folds).items())
 
 
 def labels_of(

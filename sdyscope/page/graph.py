@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from sdyscope.analysis.naming.resolve import ssa_name
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.graph import OpGraph
@@ -93,11 +94,10 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
 
 
 def _ssa(nodes: Nodes, graph: OpGraph) -> Iterator[str]:
-    main = "" if graph.main is None else graph.main.name
     for node in nodes.nodes:
         op = graph.ops[node.op]
-        inside = op.function and op.function != main
-        yield "" if node.kind == "result" else f"{op.function}:{op.name}" if inside else op.name
+        named = node.kind != "result" and op.types
+        yield ssa_name(graph, (op.id, 0)).partition("#")[0] if named else ""
 
 
 def _type(graph: OpGraph, op: int, results: int) -> str:

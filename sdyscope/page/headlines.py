@@ -270,8 +270,8 @@ def _savings(held: MemoryDocument | None) -> Iterator[Headline]:
     most = named[0]
     yield Headline(
         "plain",
-        f"{size(total)} of the {size(whole)} of arguments that a device holds could be held by "
-        "other devices.",
+        f"Of the {size(whole)} of arguments on each device, {size(total)} could be sharded "
+        "further.",
         f"{most.name} is held {most.replicas} times; {most.best} would save {size(most.saves)}.",
         "memory",
     )

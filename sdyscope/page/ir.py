@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sdyscope.analysis.naming.pairs import value_pairs
-from sdyscope.analysis.naming.resolve import ssa_name
+from sdyscope.analysis.naming.resolve import ssa_name, written_name
 from sdyscope.annotations import num_partitions
 from sdyscope.errors import ConversionError, SdyscopeError
 from sdyscope.facts.program import Partitioner
@@ -144,7 +144,7 @@ def _arguments(
     for op in graph.ops:
         if not op.is_argument:
             continue
-        own = ssa_name(graph, (op.id, 0))
+        own = written_name(graph, op)
         known = names.of(before.get((op.id, 0), []) if before else [(op.id, 0)])
         own_names[own] = known[0] if known and own not in own_names else None
     return {own: name for own, name in own_names.items() if name is not None}

@@ -16,7 +16,7 @@ from sdyscope.facts.measured import Measured
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.values.source import PathWords
-from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.counts import bound_text, counted, listed, size
 from sdyscope.words.findings import Check
 from sdyscope.words.hardware import hardware_text
 from sdyscope.words.partitioners import partitioner_name
@@ -92,7 +92,7 @@ def stages(
         _lowered(checked, missing),
         _propagated(decided, missing),
         _compiled(held, sent, missing),
-        _executed(ran, timed, missing),
+        _executed(ran, timed, missing, runs=any(tensor.by_author for tensor in shown.tensors)),
     )
 
 
@@ -191,7 +191,8 @@ def _compiled(
         (
             partitioner_name(program.partitioner),
             counted(program.total.count, "collective that sends", "collectives that send")
-            + f" {size(program.total.sent)}"
+            + f" {bound_text(at_least=program.at_least, at_most=program.at_most)}"
+            + size(program.total.sent)
             if program.total.count
             else "no collectives",
         )
@@ -219,13 +220,15 @@ def _compiled(
 
 
 def _executed(
-    ran: Run | None, timed: Measured | None, missing: Sequence[UnavailableStage]
+    ran: Run | None, timed: Measured | None, missing: Sequence[UnavailableStage], *, runs: bool
 ) -> Stage:
     measured = "" if timed is None else f"By a trace, {steps_text(timed)}."
     if ran is None:
         if any(part.stage == "executed" for part in missing):
             return _unknown("executed", missing)
         words = "--run executes it and checks every shard and number."
+        if not runs:
+            words = "A module has no input values: run the program that it was lowered from."
         verdict = "measured" if measured else "not run"
         return Stage("executed", "unknown", verdict, f"{measured} {words}".strip())
     machine = ran.machine

@@ -228,7 +228,7 @@ class _Keys:
         number = self._taken[key] = self._taken.get(key, 0) + 1
         if number == 1:
             return key
-        return self.unique(f"{key}~{number}")
+        return self.unique(f"{key}@{number}")
 
 
 def _held_by_name(

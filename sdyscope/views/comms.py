@@ -10,7 +10,7 @@ from sdyscope.analysis.collectives.totals import Collectives, Tally
 from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number
-from sdyscope.words.counts import counted, size
+from sdyscope.words.counts import bound_text, counted, size
 from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.origins import OP_FOLLOWED, UNCERTAIN, annotation_text, causes_text
@@ -61,10 +61,12 @@ def _total_words(collectives: Collectives) -> str:
     total = collectives.total
     if not total.count:
         return "no collectives, nothing is sent"
-    words = f"{counted(total.count, 'collective')} per step"
+    at_least, at_most = collectives.at_least, collectives.at_most
+    count = counted(total.count, "collective")
+    words = f"{bound_text(at_least=at_least, at_most=False)}{count} per step"
     if total.tensors != total.count:
         words += f" for {counted(total.tensors, 'tensor')}"
-    bound = "at most " if any(collective.at_most for collective in collectives.collectives) else ""
+    bound = bound_text(at_least=at_least, at_most=at_most)
     words += f"; a device sends {bound}{size(total.sent)}"
     if total.received != total.sent:
         words += f" and receives {size(total.received)}"
@@ -106,7 +108,7 @@ def by_kind(document: CommsDocument) -> Table:
         columns.append(Column("over"))
     for program in programs:
         if several:
-            columns.append(number(str(program.partitioner)))
+            columns.append(number(partitioner_name(program.partitioner)))
         else:
             columns += [number("count"), number("tensors"), number("size")]
         columns.append(number("sent"))

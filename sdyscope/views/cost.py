@@ -245,22 +245,27 @@ def kinds(program: Cost) -> Table:
     rows: list[Row] = []
     for entry in program.by_kind_and_axes:
         over = over_text(entry.axes, program.mesh)
-        rows.append((entry.kind, over, *_cells(entry.time)))
+        rows.append((entry.kind, over, *_cells(entry.time.count, entry.time)))
     return Table(columns, tuple(rows))
 
 
-def _cells(time: TimeTally) -> tuple[str | Cell, ...]:
+def _cells(count: int, time: TimeTally) -> tuple[str | Cell, ...]:
     known = time.unknown < time.tensors
     text = time_text(time.seconds) + ("+" if time.unknown else "")
     estimate = text if known else Cell("-", "muted")
-    return (f"{time.count:,}", size(time.sent), estimate)
+    return (f"{count:,}", size(time.sent), estimate)
 
 
 def scopes(program: Cost, top: int) -> Table:
-    """The scopes whose collectives take longest; 0 for all."""
+    """The scopes whose collectives take longest; 0 for all.
+
+    Of each its tensors: a collective that XLA combined has tensors of several scopes.
+    """
     shown = list(program.by_scope.items())[: top or None]
-    columns = (Column("scope"), number("count"), number("sent"), number("estimate"))
-    rows = tuple((scope or Cell("no scope", "muted"), *_cells(time)) for scope, time in shown)
+    columns = (Column("scope"), number("tensors"), number("sent"), number("estimate"))
+    rows = tuple(
+        (scope or Cell("no scope", "muted"), *_cells(time.tensors, time)) for scope, time in shown
+    )
     return Table(columns, rows)
 
 

@@ -12,7 +12,7 @@ from sdyscope.facts.moves import Absence, Beginning, Chain
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.views.propagate import provenance
 from sdyscope.views.propagated_diff import title
-from sdyscope.words.counts import counted, size
+from sdyscope.words.counts import bound_text, counted, size
 from sdyscope.words.edits import (
     aim_text,
     causes_texts,
@@ -30,7 +30,7 @@ from sdyscope.words.edits import (
 from sdyscope.words.mesh import axis_text, mesh_words_of, names_text
 from sdyscope.words.origins import origin_text
 from sdyscope.words.partitioners import partitioner_name
-from sdyscope.words.places import callers_text, source_text
+from sdyscope.words.places import callers_text, common_file, source_text
 from sdyscope.words.propagation import (
     WAYS,
     absence_text,
@@ -95,7 +95,7 @@ def removals(document: ExplainDocument) -> Iterator[Paragraph]:
         yield Paragraph("")
         over = names_text(collective.over or collective.axes)
         at = _at(source_text(collective.source))
-        bound = "at least " if collective.at_least else ""
+        bound = bound_text(at_least=collective.at_least, at_most=False)
         yield Paragraph(
             f"{collective.name} over {over}, {bound}{size(collective.sent)} per step {at}".rstrip(),
             "heading",
@@ -158,7 +158,7 @@ def _value(explanation: Explanation, everything: bool) -> Iterator[Paragraph]:
     type_ = value_type_text(value.shape, value.dtype)
     at = _at(source_text(value.source))
     if explanation.callers:
-        at += f", called at {callers_text(explanation.callers)}"
+        at += f", called at {callers_text(explanation.callers, common_file([value.source]))}"
     parts = [value.name, type_, f"({value.ssa})", at]
     yield Paragraph(" ".join(part for part in parts if part), "heading")
     for partitioner, decided in explanation.decided.items():

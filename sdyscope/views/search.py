@@ -268,10 +268,7 @@ def compiled_pair(search: Search) -> tuple[CompiledCandidate, CompiledCandidate]
 def footer(search: Search, *, everything: bool = False) -> Iterator[Paragraph]:
     """What came of it, what the numbers are, and what was left out."""
     yield from _outcome(search)
-    for trial in search.trials:
-        if not trial.better:
-            words = _in_words(trial.candidate.changes)
-            yield Paragraph(f"not taken: {words}. {remark_text(trial.why)}", "warning")
+    yield from _not_taken(search)
     if search.refused > search.crashed:
         count = counted(search.refused - search.crashed, "candidate")
         yield Paragraph(f"{count} refused: {search.refusal}", "warning")
@@ -294,6 +291,22 @@ def footer(search: Search, *, everything: bool = False) -> Iterator[Paragraph]:
         yield Paragraph("--all shows the changes of the others and every decision")
     for text in (*remark_texts(search.notes), *_legend(search)):
         yield Paragraph(text, "muted")
+
+
+def _not_taken(search: Search) -> Iterator[Paragraph]:
+    """The plans that were compiled for nothing, by what was wrong with them."""
+    plans: dict[str, list[str]] = {}
+    for trial in search.trials:
+        if not trial.better:
+            words = _in_words(trial.candidate.changes)
+            plans.setdefault(remark_text(trial.why), []).append(words)
+    for why, several in plans.items():
+        if len(several) == 1:
+            yield Paragraph(f"not taken: {several[0]}. {why}", "warning")
+            continue
+        yield Paragraph(f"not taken, {counted(len(several), 'plan')}: {why}", "warning")
+        for words in several:
+            yield Paragraph(words, "warning", indent=2)
 
 
 def _in_words(changes: Iterable[DecisionChange]) -> str:
@@ -331,12 +344,13 @@ def _outcome(search: Search) -> Iterator[Paragraph]:
     pair = compiled_pair(search)
     if pair is not None:
         written, chosen = pair
+        sends = f"a device sends {_times(written.measured.sent, chosen.measured.sent)}"
         needs = (
-            f": a device needs {size(chosen.total)} in total instead of {size(written.total)}"
+            f" and needs {_times(written.total, chosen.total)} in total"
             if written.total is not None and chosen.total is not None
             else ""
         )
-        yield Paragraph(f"confirmed by a compile for {chosen.hardware}{needs}", "good")
+        yield Paragraph(f"confirmed by a compile for {chosen.hardware}: {sends}{needs}", "good")
     else:
         yield Paragraph("not compiled", "warning")
 
@@ -367,6 +381,8 @@ def _times(before: int, after: int) -> str:
         return f"as much ({size(after)})"
     if not before:
         return f"{size(after)} instead of nothing"
+    if abs(after / before - 1) < 0.005:
+        return f"about as much ({size(after)})"
     if after < before:
         return f"{100 * (1 - after / before):.0f}% less ({size(after)})"
     if after < 2 * before:

@@ -27,6 +27,16 @@ def sentence(clause: str) -> str:
     return f"{clause[:1].upper()}{clause[1:]}."
 
 
+def bound_text(*, at_least: bool, at_most: bool) -> str:
+    """What stands before a number of bytes that is a bound; nothing where it is both, or neither.
+
+    Args:
+        at_least: whether some of it counts once that may run more often.
+        at_most: whether some of it may be less.
+    """
+    return "" if at_least == at_most else "at least " if at_least else "at most "
+
+
 def percent(part: float, whole: float) -> str:
     """`12%`, `<1%`; a dash of nothing."""
     if not whole:

@@ -146,8 +146,8 @@ def check_summary(check: Check) -> str:
     if not check.compared:
         if check.passed:
             return (
-                f"{check.name}: {counted(check.tensors, 'tensor')} for {under} can be read; "
-                "what was requested is not known"
+                f"{check.name}: nothing to compare, because a module does not say what was "
+                f"requested; {counted(check.tensors, 'tensor')} under {under} can be read"
             )
         return f"{check.name}: {counted(check.tensors, 'tensor')} for {under}, with findings"
     start = f"{check.name}: {counted(check.compared, 'comparison')} under {under}"

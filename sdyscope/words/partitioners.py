@@ -32,24 +32,28 @@ def partitioner_names(partitioners: Iterable[str | None]) -> str:
     return " and ".join(filter(None, map(partitioner_name, partitioners)))
 
 
-def sends_sentence(sent: Sequence[tuple[str | None, int]]) -> str:
+def sends_sentence(sent: Sequence[tuple[str | None, int]], bound: str = "") -> str:
     """What a device sends in a step.
 
     Args:
         sent: bytes under each partitioner.
+        bound: ``at least`` or ``at most``, where they are a bound; see ``counts.bound_text``.
     """
     (less, few), (more, many) = _ends(sent)
     if not many:
         return "A device sends nothing."
     if few == many:
-        return f"A device sends {size(many)} per step{' under both' if len(sent) > 1 else ''}."
+        both = " under both" if len(sent) > 1 else ""
+        return f"A device sends {bound}{size(many)} per step{both}."
     if not few:
-        return f"Under {more} a device sends {size(many)} per step; under {less} nothing."
+        return f"Under {more} a device sends {bound}{size(many)} per step; under {less} nothing."
     if _is_alike(few, many):
-        return f"A device sends {size(many)} per step under {more}, {size(few)} under {less}."
+        return (
+            f"A device sends {bound}{size(many)} per step under {more}, {size(few)} under {less}."
+        )
     return (
-        f"Under {more} a device sends {many / few:.1f} times the bytes: {size(many)} per step, "
-        f"not {size(few)}."
+        f"Under {more} a device sends {many / few:.1f} times the bytes: {bound}{size(many)} per "
+        f"step, not {size(few)}."
     )
 
 

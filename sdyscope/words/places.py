@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from os import sep
 from typing import Protocol
 
 from sdyscope.annotations import CONSTANT, called_text, op_name, op_text, scope_of, shown_name
@@ -49,16 +48,14 @@ def source_text(source: _Line | None) -> str:
 
 
 def callers_text(lines: Sequence[_Line], file: str = "") -> str:
-    """`attentions.py:703 < llama2.py:170`: the files without their folders; empty for none.
+    """`layers/attentions.py:703 < models/llama2.py:170`; empty for none.
 
     Args:
         lines: the lines, nearest first.
         file: the file whose name need not be repeated, as it is shown.
     """
     return " < ".join(
-        f"line {line.line}"
-        if file and file_text(line.file) == file
-        else f"{line.file.rpartition(sep)[2]}:{line.line}"
+        f"line {line.line}" if file and file_text(line.file) == file else source_text(line)
         for line in lines
     )
 

@@ -147,6 +147,9 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "{count:,} of {of:,} communicated tensors {have} no known time (+): no bandwidth is known "
         "for what they run over{bandwidth}."
     ),
+    "no time at all": (
+        "No bandwidth is known for what the collectives run over, so they have no times{bandwidth}."
+    ),
     "loops of unknown trips": (
         "{count:,} of {loops} {have} an unknown trip count and {counts} once: a step may "
         "take longer."
@@ -233,8 +236,8 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     "not partitioned": "XLA does not partition the program as it is: {said}",
     "not compiled": "The program as it is can't be compiled: {said}",
     "refused": "The compiler refuses it: {said}",
-    "over the limit": "Including what else the compiler needs, it exceeds the limit.",
-    "costs no less": "Compiled, it costs no less than the program as it is.",
+    "over the limit": "Over the limit, with what else the compiler needs.",
+    "costs no less": "Once compiled, no cheaper than the program as it is.",
 }
 
 #: How many origins that could not be read are named.

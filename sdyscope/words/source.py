@@ -9,7 +9,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.source import LineCollectives, LineValues
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.counts import counted, size
+from sdyscope.words.counts import bound_text, counted, size
 from sdyscope.words.findings import Finding
 from sdyscope.words.mesh import over_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
@@ -88,7 +88,7 @@ def collectives_text(
         partitioners: under which they are there; none where that need not be said.
     """
     over = over_text(collectives.axes, mesh)
-    bound = "at most " if collectives.at_most else "at least " if collectives.at_least else ""
+    bound = bound_text(at_least=collectives.at_least, at_most=collectives.at_most)
     words = (
         f"{collectives.kind}{f' over {over}' if over else ''} of "
         f"{counted(collectives.tensors, 'tensor')} sends {bound}{size(collectives.sent)}"

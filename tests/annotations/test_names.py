@@ -2,7 +2,8 @@
 
 import pytest
 
-from sdyscope.annotations import called_text, within_program
+from sdyscope.annotations import called_text, op_name, scope_of, within_program
+from sdyscope.graph import read_text
 
 
 @pytest.mark.parametrize(
@@ -23,3 +24,17 @@ def test_the_program_s_own_name_is_no_part_of_a_scope(path: str, own: str) -> No
 def test_a_collective_is_called_what_the_program_calls():
     assert called_text("psum_invariant") == "psum"
     assert called_text("all_to_all") == "all_to_all"
+
+
+def test_the_body_of_a_loop_is_no_primitive():
+    """An argument of the function that JAX lowers `argmin` to has the scope of the call."""
+    graph = read_text("""module {
+  func.func private @argmin(%arg0: tensor<8xf32> loc("jit(f)/while/body"), %arg1: tensor<i1> loc("jit(f)/cond/branch_1_fun")) -> tensor<8xf32> {
+    %0 = stablehlo.sine %arg0 : tensor<8xf32> loc("jit(f)/while/body/sin")
+    return %0 : tensor<8xf32>
+  }
+}""")  # noqa: E501
+    value, taken, sine = (op for op in graph.ops if op.types)
+    assert scope_of(value) == ("while/body", "")
+    assert scope_of(taken) == ("cond/branch_1_fun", "")
+    assert [op_name(op) for op in (value, sine)] == ["while/body/argument", "while/body/sin"]

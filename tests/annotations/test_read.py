@@ -69,6 +69,7 @@ def test_what_jax_writes_for_types_is_not_the_authors(annotated):
     annotations = annotated(f"""
 module @m {{
   {MESH}
+  sdy.mesh @empty_mesh = <[]>
   func.func private @relu(%arg0: tensor<8xf32>) -> tensor<8xf32> {{
     %0 = call @inner(%arg0) : (tensor<8xf32>) -> tensor<8xf32> loc("jit(inner)"("m.py":9:2))
     %1 = sdy.sharding_constraint %0 <@mesh, [{{"a"}}]> : tensor<8xf32> loc("jit(m)/jit"("m.py":2:4))
@@ -86,20 +87,22 @@ module @m {{
     %5 = sdy.sharding_constraint %4 <@mesh, [{{"b"}}]> : tensor<8xf32> loc("jit(m)/sharding_constraint"("m.py":3:4))
     %6 = sdy.sharding_constraint %arg1 <@mesh, [{{"a", ?}}, {{}}]> : tensor<4x2xui32> loc("jit(m)/random_split"("m.py":4:4))
     %7 = sdy.sharding_constraint %5 <@mesh, [{{}}]> : tensor<8xf32> loc("jit(m)/call_exported"("m.py":5:4))
-    return %7, %6 : tensor<8xf32>, tensor<4x2xui32>
+    %8 = sdy.sharding_constraint %6 <@empty_mesh, [{{}}, {{}}]> : tensor<4x2xui32> loc("jit(m)"("m.py":6:4))
+    return %7, %8 : tensor<8xf32>, tensor<4x2xui32>
   }}
 }}""")
     assert [
-        (each.primitive, each.source.line, each.is_authored, each.named_kind)
+        (each.primitive, each.source.line, each.is_authored, each.named_kind, each.of_key)
         for each in annotations
         if each.kind == "constraint"
     ] == [
-        ("tanh", 1, False, "type"),
-        ("jit", 2, True, "constraint"),
-        ("jit", 2, False, "type"),
-        ("sharding_constraint", 3, True, "constraint"),
-        ("random_split", 4, False, "constraint"),
-        ("call_exported", 5, False, "constraint"),
+        ("tanh", 1, False, "type", False),
+        ("jit", 2, True, "constraint", False),
+        ("jit", 2, False, "type", False),
+        ("sharding_constraint", 3, True, "constraint", False),
+        ("random_split", 4, False, "constraint", False),
+        ("call_exported", 5, False, "constraint", False),
+        ("", 6, True, "constraint", True),
     ]
 
 

@@ -1,8 +1,10 @@
 """Every rule finds what it is for, and spares what comes close."""
 
 import os
+import re
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from sdyscope.lint import RULES, linted
@@ -72,3 +74,25 @@ def test_no_dimension_is_named_that_the_axis_does_not_divide():
     assert found[2]
     assert not any("hard dimension 0" in hint for hint in found[2])
     assert any("let the next op contract" in hint.lower() for hint in found[2])
+
+
+@pytest.mark.compiles
+def test_what_works_on_a_whole_dimension_is_not_said_to_contract_it():
+    """A Fourier transform along the dimension that is gathered for it."""
+    spectra = lint_cases.program(
+        lambda x: jnp.abs(jnp.fft.fft(x * 2)), lint_cases.array((250, 512), None, "data")
+    )
+    outcome = linted(spectra, select=["layout-copied"], compiled=True)
+    assert [finding.tensor.rpartition("/")[2] for finding in outcome.findings] == ["fft"]
+    assert [finding.hint for finding in outcome.findings] == [
+        "Let the program have its dimensions in another order."
+    ]
+
+
+@pytest.mark.compiles
+def test_how_often_stands_apart_from_the_size_of_the_axis():
+    residual = lint_wasted_cases.residual_stream_on_its_features()
+    outcome = linted(residual, select=["activation-gathered-repeatedly"], compiled=True)
+    assert outcome.findings
+    for finding in outcome.findings:
+        assert re.search(r" are gathered \d+ times per step over data=4, ", finding.message)

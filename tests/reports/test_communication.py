@@ -28,7 +28,7 @@ from sdyscope.stages import compat
 from sdyscope.targets import resolve
 from sdyscope.terminal.table import Heading
 from sdyscope.values.mesh import Mesh
-from sdyscope.views.comms import largest
+from sdyscope.views.comms import by_kind, largest
 from sdyscope.words.origins import origin_text
 from tests.reports.conftest import made
 
@@ -49,13 +49,24 @@ def bars(differing):
 
 
 def test_bars_add_up_to_what_is_sent(differing, bars):
-    """A tensor counts once for its kind, axes, scope and pass, and with each annotation."""
+    """A tensor counts once for its kind, axes, scope and pass, and with each annotation.
+
+    A collective of several tensors counts with each of their scopes, none of which has 0 of them.
+    """
     for number, program in enumerate(differing.report.comms.programs):
         for name in ("kind", "axis", "scope", "pass"):
             found = [bar["tallies"][number] for bar in bars[name]]
-            assert sum(count for count, _ in found) == program.total.count
+            assert all(count for count, sent in found if sent)
             assert sum(sent for _, sent in found) == program.total.sent
+            counts = sum(count for count, _ in found)
+            assert counts == program.total.count or (name != "kind" and name != "axis")
+            assert counts >= program.total.count
         assert sum(bar["tallies"][number][1] for bar in bars["cause"]) >= program.total.sent
+
+
+def test_the_command_calls_partitioners_as_the_page_does(differing):
+    headers = [column.header for column in by_kind(differing.report.comms).columns]
+    assert headers == ["collective", "over", "Shardy", "sent", "GSPMD", "sent"]
 
 
 def test_layers_are_folded(bars):

@@ -11,10 +11,12 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from sdyscope.inspection import Inspection, inspect
 from sdyscope.page.columns import Pool
+from sdyscope.page.document import document
 from sdyscope.page.graph import part
 from sdyscope.page.graph_groups import groups_of
 from sdyscope.page.graph_marks import marks
 from sdyscope.page.graph_nodes import nodes_of
+from sdyscope.page.tensors import rows as rows_of
 from sdyscope.targets import resolve
 from tests.reports.waiting import until
 
@@ -203,6 +205,35 @@ def test_gathered_weights_are_marked_where_the_compiler_gathers_them():
     moving = {mark.op for mark in marks(inspection, "shardy")["shardy"] if mark.kind == "moves"}
     assert gathered & matmuls
     assert gathered & matmuls <= moving
+
+
+def test_a_box_in_a_loop_has_the_sharding_of_its_own_value():
+    """The condition of a loop and its body have values of the same SSA names."""
+
+    def step(x):
+        return jax.lax.while_loop(lambda x: (jnp.sin(x).sum() < 1) & (x[0, 0] < 2), jnp.tanh, x)
+
+    mesh = AbstractMesh((4,), ("data",), axis_types=(AxisType.Auto,))
+    rows = NamedSharding(mesh, PartitionSpec("data"))
+    inspection = inspect(
+        jax.jit(step),
+        jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=rows),
+        partitioners=["shardy"],
+    )
+    report = document(inspection, "step", compiled=False)
+    graph = inspection.graph("shardy")
+    drawn = part(report, Pool({}, 4), inspection)["nodes"]["columns"]["ssa"]
+    names = drawn.get("values") or [drawn["distinct"][code] for code in drawn["codes"]]
+    listed = {}
+    for row in rows_of(report):
+        if row.value is not None:
+            listed.setdefault(row.value.ssa, row.value.ids["shardy"])
+    seen = 0
+    for name, node in zip(names, nodes_of(graph).nodes, strict=True):
+        if name in listed:
+            assert listed[name] == (node.op, 0)
+            seen += graph.ops[node.op].id in graph.repeated_names
+    assert seen
 
 
 def test_a_module_without_functions_has_a_sentence(mlp, monkeypatch):

@@ -84,7 +84,7 @@ def test_from_a_name_to_its_tensor_and_back(ir):
     assert "%23" in ir.inner_text(".details")
     ir.click(".details >> text=%23 in the module")
     ir.wait_for_selector(".view[data-view=ir] .ir-line[data-current]")
-    assert "value=%2523" in ir.evaluate("location.hash")
+    assert "of=%2523" in ir.evaluate("location.hash")
 
 
 def test_the_second_module_leads_to_the_same_tensor(open_page, differing):

@@ -39,6 +39,20 @@ def test_each_line_has_its_text_and_what_it_sends(open_page, mlp):
     assert row.locator(".source-beside .axis[data-axis]").count() > 0
 
 
+def test_numbers_of_lines_stand_below_each_other_on_a_phone(open_page, mlp):
+    page = open_page(mlp.html, "#source", width=390, height=844)
+    edges = page.eval_on_selector_all(
+        ".source-line .source-number",
+        "numbers => numbers.map((number) => Math.round(number.getBoundingClientRect().right))",
+    )
+    assert len(edges) > 10
+    assert max(edges) - min(edges) <= 1
+    # A line without values takes one row: its code is beside its number.
+    quiet = page.locator(".source-line[data-quiet]").first
+    boxes = [quiet.locator(part).bounding_box() for part in (".source-number", ".source-code")]
+    assert boxes[1]["x"] >= boxes[0]["x"] + boxes[0]["width"]
+
+
 def test_a_line_opens_with_its_causes_and_leads_to_its_collectives_and_back(open_page, mlp):
     page = open_page(mlp.html, "#source")
     line, name = busiest(mlp)

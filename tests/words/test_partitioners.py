@@ -1,6 +1,7 @@
 import pytest
 
 from sdyscope.facts.compiled import MemoryAnalysis
+from sdyscope.words.counts import bound_text
 from sdyscope.words.partitioners import needs_sentence, sends_sentence
 
 KIB = 1024
@@ -29,6 +30,14 @@ KIB = 1024
 )
 def test_sends(sent, words):
     assert sends_sentence(sent) == words
+
+
+def test_what_is_a_bound_is_said_to_be_one():
+    least, most = bound_text(at_least=True, at_most=False), bound_text(at_least=False, at_most=True)
+    assert bound_text(at_least=True, at_most=True) == ""
+    assert sends_sentence([("shardy", KIB)], least) == "A device sends at least 1.0 KiB per step."
+    pair = [("shardy", 3 * KIB), ("gspmd", 2 * KIB)]
+    assert "times the bytes: at most 3.0 KiB per step" in sends_sentence(pair, most)
 
 
 def needed(temporaries, aliases=0):

@@ -3,7 +3,7 @@
 /** Items between two looks at the clock. */
 const SLICE = 200;
 
-/** Names of items: `%12`, `params['w1']`, `scope 7`; `~2` after it for the second of a name. */
+/** Names of items: `%12`, `params['w1']`, `scope 7`; `@2` after it for the second of a name. */
 export class GraphNames {
   constructor(model, values) {
     this.model = model;
@@ -28,7 +28,7 @@ export class GraphNames {
     }
     const number = (taken.get(name) ?? 0) + 1;
     taken.set(name, number);
-    const unique = number > 1 ? `${name}~${number}` : name;
+    const unique = number > 1 ? `${name}@${number}` : name;
     this.names.set(item, unique);
     this.items.set(unique, item);
   }

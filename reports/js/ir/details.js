@@ -54,7 +54,7 @@ export function valueDetails(text, definition, context) {
   return el(
     "article.details",
     {},
-    detailsHead(el("code", {}, el("bdi", {}, module.address(definition))), close),
+    detailsHead(el("code", {}, el("bdi", {}, module.written(definition))), close),
     factList(facts),
     el("h3", {}, uses.length ? `Used in ${count(uses.length, "line")}` : "Not used"),
     el(

@@ -114,20 +114,20 @@ export class Text {
   /** The names of the tensors that a definition is. */
   tensorNames(definition) {
     if (definition < 0) return [];
-    const address = this.module.address(definition);
+    const written = this.module.written(definition);
     if (this.#isArgument(definition)) {
-      const own = this.data.arguments[address];
+      const own = this.data.arguments[written];
       return own ? [own] : [];
     }
     const named = this.table.get("tensor", this.module.definedAt[definition]);
-    return named === "=" ? [address] : named.split("\n").filter(Boolean);
+    return named === "=" ? [written] : named.split("\n").filter(Boolean);
   }
 
   /** The definition that is a tensor, by its name in the first module; -1 for none. */
   definitionOf(tensor) {
-    if (this.isFirst) return this.module.find(tensor);
     this.byTensor ??= this.#byTensor();
-    return this.byTensor.get(tensor.replace(/#\d+$/, "")) ?? -1;
+    const definition = this.byTensor.get(tensor.replace(/#\d+$/, ""));
+    return definition ?? (this.isFirst ? this.module.find(tensor) : -1);
   }
 
   #byTensor() {

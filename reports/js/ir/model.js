@@ -97,23 +97,43 @@ export class Module {
     return lines;
   }
 
-  /** "%4", or "silu:%4" outside the main function. */
+  /** What the address calls it: "%4~2" for the second "%4" of a function. */
   address(definition) {
+    this.again ??= this.#again();
+    const number = this.again[definition];
+    return number > 1 ? `${this.written(definition)}~${number}` : this.written(definition);
+  }
+
+  /** Of each definition the how many-th of its name in its function it is. */
+  #again() {
+    const counts = new Map();
+    return this.names.map((_, definition) => {
+      const written = this.written(definition);
+      counts.set(written, (counts.get(written) ?? 0) + 1);
+      return counts.get(written);
+    });
+  }
+
+  /** "%4", or "silu:%4" outside the main function. */
+  written(definition) {
     const name = this.functionNames[this.functions[this.definedAt[definition]]];
     const own = this.names[definition];
     return name === undefined || name === "main" ? own : `${name}:${own}`;
   }
 
-  /** The definition that an address names, the first of that name; -1 for none. */
+  /** The definition that an address names; -1 for none. */
   find(address) {
     const at = address.lastIndexOf(":%");
     const [wanted, name] =
       at < 0 ? ["main", address] : [address.slice(0, at), address.slice(at + 1)];
-    const own = name.replace(/#\d+$/, "");
+    const [own, number = "1"] = name.replace(/#\d+$/, "").split("~");
+    let left = Number(number);
     for (let definition = 0; definition < this.names.length; definition += 1) {
       if (this.names[definition] !== own) continue;
-      if ((this.functionNames[this.functions[this.definedAt[definition]]] ?? "main") === wanted)
-        return definition;
+      if ((this.functionNames[this.functions[this.definedAt[definition]]] ?? "main") !== wanted)
+        continue;
+      left -= 1;
+      if (!left) return definition;
     }
     return -1;
   }

@@ -39,7 +39,7 @@ export class Tensors {
 /** In the details of a tensor: the way to the line that defines it. */
 export function detail(root, tensor, { state, report }) {
   if (!tensor.ssa || !report.views.some((view) => view.name === "ir")) return false;
-  const params = { value: tensor.ssa };
+  const params = { of: tensor.ssa };
   const open = (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();

@@ -320,6 +320,16 @@ class Collectives(Summarized):
             ),
         )
 
+    @property
+    def at_least(self) -> bool:
+        """Whether some are in loops of unknown trip count, and count once."""
+        return any(collective.unknown_trips for collective in self.collectives)
+
+    @property
+    def at_most(self) -> bool:
+        """Whether the bytes of some are an upper bound."""
+        return any(collective.at_most for collective in self.collectives)
+
     @cached_property
     def total(self) -> Tally:
         """All of them."""

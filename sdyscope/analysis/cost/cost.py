@@ -445,7 +445,8 @@ def cost_of(
     meshes = program.meshes.values()
     check_given(given, meshes)
     compiled = program.compiled(partitioner, on)
-    read = compiled.module, collectives_under(program, partitioner, on, origins=False)
+    # With origins: XLA can name a collective after another op than the one that needs it.
+    read = compiled.module, collectives_under(program, partitioner, on)
     step = cost(compiled, meshes, given, read)
     return replace(step, arguments=_arguments(program, partitioner, on, step.memory.bandwidth))
 

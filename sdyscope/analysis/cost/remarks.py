@@ -9,7 +9,7 @@ from sdyscope.analysis.cost.roofline import Roof
 from sdyscope.analysis.cost.time import is_of_nccl
 from sdyscope.facts.calibration import Calibration
 from sdyscope.facts.cost import Busy, StepLimits
-from sdyscope.facts.remarks import Remark
+from sdyscope.facts.remarks import Remark, RemarkKind
 from sdyscope.hardware.nccl import nccl
 from sdyscope.hardware.specs import chip_of, estimate_errors
 
@@ -48,7 +48,8 @@ def doubts(cost: Cost) -> Iterator[Remark]:
     sent, work, compute = cost.communication, cost.work, cost.compute
     if sent.unknown:
         axis = next((roof.axis for roof in cost.roofs if roof.axis and roof.seconds is None), "")
-        yield Remark("no times", axis, sent.unknown, sent.tensors)
+        kind: RemarkKind = "no times" if sent.unknown < sent.tensors else "no time at all"
+        yield Remark(kind, axis, sent.unknown, sent.tensors)
     loops = any(collective.collective.unknown_trips for collective in cost.collectives)
     if work.unknown_trips or loops:
         yield Remark("loops of unknown trips", count=work.unknown_trips, of=work.loops)

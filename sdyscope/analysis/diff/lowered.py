@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from functools import partial
 from typing import TypeAlias
 
 from sdyscope.analysis.diff.ops import OpsSide, op_differences, other_kernels, unknown_constants
-from sdyscope.analysis.diff.pairing import paired_by
+from sdyscope.analysis.diff.pairing import boundary_numbers, paired_by
 from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.analysis.naming.structure import Structures, likenesses, structures
 from sdyscope.annotations import Annotation
@@ -171,7 +170,7 @@ def match(
             are asked one after the other.
     """
     values = tuple(values)
-    numbers = _numbers(a, b, paths)
+    numbers = boundary_numbers(a, b, paths, written)
     groups: dict[Hashable, tuple[list[Annotation], list[Annotation]]] = {}
     for side, (own, path) in enumerate(((a, paths[0]), (b, paths[1]))):
         for annotation in own:
@@ -195,38 +194,6 @@ def match(
         pairs += [(annotation, None) for annotation in left]
         pairs += [(None, annotation) for annotation in right]
     return pairs
-
-
-def _numbers(
-    a: Sequence[Annotation],
-    b: Sequence[Annotation],
-    paths: tuple[Callable[[str], str], Callable[[str], str]],
-) -> dict[int, Hashable]:
-    """Which are the same operand or result of a ``shard_map`` that has more of them on one side.
-
-    By their ids, in place of their numbers: of those of one path in order those on which the same
-    is written. JAX returns as many residuals as a backward pass needs, before or among others.
-    """
-    sides: list[dict[Hashable, dict[int, list[Annotation]]]] = [{}, {}]
-    for side, own, path in zip(sides, (a, b), paths, strict=True):
-        for annotation in own:
-            if annotation.kind.startswith("shard_map"):
-                of_path = side.setdefault((annotation.kind, path(annotation.path)), {})
-                of_path.setdefault(annotation.ordinal, []).append(annotation)
-    numbers: dict[int, Hashable] = {}
-    for key in sides[0].keys() & sides[1].keys():
-        for left, right in zip(sides[0][key].values(), sides[1][key].values(), strict=False):
-            if len(left) == len(right):
-                continue
-            ours, theirs = (list(map(written, each)) for each in (left, right))
-            matcher = SequenceMatcher(None, ours, theirs, autojunk=False)
-            for block in matcher.get_matching_blocks():
-                for at in range(block.size):
-                    pair = left[block.a + at], right[block.b + at]
-                    numbers |= {id(each): ("same", pair[0].index) for each in pair}
-            for each in (*left, *right):
-                numbers.setdefault(id(each), id(each))
-    return numbers
 
 
 def _values(

@@ -1,10 +1,11 @@
-"""Which programs of two directories or runs are compared with each other."""
+"""Which programs of two directories or runs, and which of their tensors, are compared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from difflib import SequenceMatcher
+from typing import Generic, Protocol, TypeVar
 
 from sdyscope.facts.recorded import RecordedProgram
 
@@ -145,3 +146,56 @@ def paired_by(
         else:
             rest.append(item)
     return rest, [item for others in waiting.values() for item in others], pairs
+
+
+class _Boundary(Protocol):
+    @property
+    def kind(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def index(self) -> int | None: ...
+    @property
+    def ordinal(self) -> int: ...
+
+
+_Tensor = TypeVar("_Tensor", bound=_Boundary)
+
+
+def boundary_numbers(
+    a: Iterable[_Tensor],
+    b: Iterable[_Tensor],
+    paths: tuple[Callable[[str], str], Callable[[str], str]],
+    written: Callable[[_Tensor], Hashable],
+) -> dict[int, Hashable]:
+    """Which are the same operand or result of a ``shard_map`` that has more of them on one side.
+
+    By their ids, in place of their numbers: of those of one path in order those on which the same
+    is written. JAX returns as many residuals as a backward pass needs, before or among others.
+
+    Args:
+        a: the tensors of the first side.
+        b: those of the second.
+        paths: for each side, gives the path to compare of one in it.
+        written: what is written on one, or asked for.
+    """
+    sides: list[dict[Hashable, dict[int, list[_Tensor]]]] = [{}, {}]
+    for side, own, path in zip(sides, (a, b), paths, strict=True):
+        for tensor in own:
+            if tensor.kind.startswith("shard_map"):
+                of_path = side.setdefault((tensor.kind, path(tensor.path)), {})
+                of_path.setdefault(tensor.ordinal, []).append(tensor)
+    numbers: dict[int, Hashable] = {}
+    for key in sides[0].keys() & sides[1].keys():
+        for left, right in zip(sides[0][key].values(), sides[1][key].values(), strict=False):
+            if len(left) == len(right):
+                continue
+            ours, theirs = (list(map(written, each)) for each in (left, right))
+            matcher = SequenceMatcher(None, ours, theirs, autojunk=False)
+            for block in matcher.get_matching_blocks():
+                for at in range(block.size):
+                    pair = left[block.a + at], right[block.b + at]
+                    numbers |= {id(each): ("same", pair[0].index) for each in pair}
+            for each in (*left, *right):
+                numbers.setdefault(id(each), id(each))
+    return numbers

@@ -196,9 +196,25 @@ class _Comparison:
                 best = max(_bits(from_[component]), key=lambda index: (reach[index], -index))
                 chosen[best] += members
         return [
-            self.beginning(self.differing(condensed.nodes[begins[index]]["members"])[0], members)
+            self.beginning(self.first(condensed.nodes[begins[index]]["members"]), members)
             for index, members in chosen.items()
         ]
+
+    def first(self, members: set[ValueId]) -> ValueId:
+        """Where a difference begins, of values that follow from each other, as those of a loop do.
+
+        At what is written otherwise; else at the first of them in the module.
+        """
+        differing = self.differing(members)
+        return next((value for value in differing if self.is_rewritten(value)), differing[0])
+
+    def is_rewritten(self, value: ValueId) -> bool:
+        """Whether both modules have a sharding of one form written on a value, and not the same."""
+        ours, theirs = (
+            side.graph.ops[node].shardings[result]
+            for side, (node, result) in ((self.a, value), (self.b, self.different[value].other))
+        )
+        return type(ours) is type(theirs) and ours is not None and ours != theirs
 
     def differing(self, members: set[ValueId]) -> list[ValueId]:
         return sorted(value for value in members if value in self.different)

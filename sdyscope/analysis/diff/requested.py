@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sdyscope.analysis.diff.pairing import paired_by
+from sdyscope.analysis.diff.pairing import boundary_numbers, paired_by
 from sdyscope.facts.differences import Change
 from sdyscope.facts.program import RequestedTensor
 from sdyscope.facts.sharded import Sharded, requested_sharding
@@ -59,7 +59,9 @@ def requested_diff(a: Sequence[RequestedTensor], b: Sequence[RequestedTensor]) -
     """Compares what was requested of the tensors of two programs.
 
     Tensors of one kind are the same by path, in order where several have one; where one side has
-    more, those of one placement or line; and constraints of another scope by their line.
+    more, those of one placement or line; and constraints of another scope by their line. Of a
+    ``shard_map`` with more operands or results on one side those of which the same is asked, in
+    order.
     """
     pairs = list(_pairs(a, b))
     differences = [difference for difference in map(_difference, pairs) if difference is not None]
@@ -67,22 +69,30 @@ def requested_diff(a: Sequence[RequestedTensor], b: Sequence[RequestedTensor]) -
 
 
 def _pairs(a: Sequence[RequestedTensor], b: Sequence[RequestedTensor]) -> Iterator[_Pair]:
+    numbers = boundary_numbers(a, b, (str, str), _placed)
+
+    def inside(tensor: RequestedTensor) -> Hashable:
+        """Which operand or result of a shard_map it is; an argument is known by its path."""
+        if not tensor.kind.startswith("shard_map"):
+            return None
+        return numbers.get(id(tensor), tensor.index)
+
     keys: tuple[Callable[[RequestedTensor], Hashable], ...] = (
-        lambda tensor: (tensor.kind, _inside(tensor), tensor.path, _placed(tensor)),
+        lambda tensor: (tensor.kind, inside(tensor), tensor.path, _placed(tensor)),
         lambda tensor: (
             tensor.kind,
-            _inside(tensor),
+            inside(tensor),
             named_line_of(tensor.source),
             _placed(tensor),
         ),
-        lambda tensor: (tensor.kind, _inside(tensor), tensor.path),
+        lambda tensor: (tensor.kind, inside(tensor), tensor.path),
         lambda tensor: (
-            (tensor.kind, _inside(tensor), named_line_of(tensor.source))
+            (tensor.kind, inside(tensor), named_line_of(tensor.source))
             if tensor.source is not None
             else object()
         ),
     )
-    left, right, in_order = _in_order(a, b)
+    left, right, in_order = _in_order(a, b, inside)
     yield from in_order
     for key in keys:
         left, right, new_pairs = paired_by(left, right, key)
@@ -92,7 +102,9 @@ def _pairs(a: Sequence[RequestedTensor], b: Sequence[RequestedTensor]) -> Iterat
 
 
 def _in_order(
-    a: Sequence[RequestedTensor], b: Sequence[RequestedTensor]
+    a: Sequence[RequestedTensor],
+    b: Sequence[RequestedTensor],
+    inside: Callable[[RequestedTensor], Hashable],
 ) -> tuple[list[RequestedTensor], list[RequestedTensor], list[_Pair]]:
     """What both have as often under one path, in the order in which it is lowered.
 
@@ -102,7 +114,7 @@ def _in_order(
     groups: dict[Hashable, tuple[list[RequestedTensor], list[RequestedTensor]]] = {}
     for side, tensors in enumerate((a, b)):
         for tensor in tensors:
-            key = (tensor.kind, _inside(tensor), tensor.path)
+            key = (tensor.kind, inside(tensor), tensor.path)
             groups.setdefault(key, ([], []))[side].append(tensor)
     left: list[RequestedTensor] = []
     right: list[RequestedTensor] = []
@@ -114,11 +126,6 @@ def _in_order(
             left += ours
             right += theirs
     return left, right, pairs
-
-
-def _inside(tensor: RequestedTensor) -> int | None:
-    """The number of an operand or result of a shard_map; an argument is known by its path."""
-    return tensor.index if tensor.kind.startswith("shard_map") else None
 
 
 def _placed(tensor: RequestedTensor) -> Hashable:

@@ -2,7 +2,8 @@
 
 All are of the lowered module, which is what the user's program became before any compiler touched
 it: ``params['layers'][0]['wq']``, ``result[0]``, ``layer0/attention/dot_general``, ``model.py:42``,
-``%12``, ``func:%3``; where no path is known ``main(0)``, ``main[0]``, ``add``, ``line 42``.
+``%12``, ``func:%3``, ``%5~2`` for the second ``%5`` of a function; where no path is known
+``main(0)``, ``main[0]``, ``add``, ``line 42``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from sdyscope.values.source import IN_TEXT, SourceLocation
 #: How many close matches an error names.
 CLOSE_MATCHES = 3
 
-_SSA = re.compile(r"(?:(?P<function>[^%]+):)?(?P<name>%[\w$.-]+)(?:#(?P<result>\d+))?")
+_SSA = re.compile(
+    r"(?:(?P<function>[^%]+):)?(?P<name>%[\w$.-]+)(?:~(?P<number>\d+))?(?:#(?P<result>\d+))?"
+)
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 #: A line of a module's own text, as tables have it.
 _OWN_LINE = re.compile(r"line (?P<line>\d+)")
@@ -50,12 +53,26 @@ def _entry_name(graph: OpGraph, op: Op) -> str:
 
 
 def ssa_name(graph: OpGraph, value: ValueId) -> str:
-    """``%3``, or ``silu:%3`` outside the main function; of what main returns, what is returned."""
+    """``%3``, or ``silu:%3`` outside the main function; of what main returns, what is returned.
+
+    ``%3~2`` is the second ``%3`` of the function: regions beside each other have the same names.
+    """
     op = graph.ops[value[0]]
     if op.is_result:
         returned = graph.returned.get(op.result)
         return "" if returned is None else ssa_name(graph, returned)
-    name = op.name if len(op.types) == 1 else op.names[value[1]]
+    number = graph.repeated_names.get(op.id)
+    again = "" if number is None else f"~{number}"
+    result = "" if len(op.types) == 1 else f"#{value[1]}"
+    return _in_function(graph, op, f"{op.name}{again}{result}")
+
+
+def written_name(graph: OpGraph, op: Op) -> str:
+    """The name of an op's only value as the module's text has it, ``silu:%3`` outside main."""
+    return _in_function(graph, op, op.name)
+
+
+def _in_function(graph: OpGraph, op: Op, name: str) -> str:
     main = graph.main
     return name if main is not None and op.function == main.name else f"{op.function}:{name}"
 
@@ -66,10 +83,11 @@ def resolve_value(graph: OpGraph, text: str) -> tuple[NamedValue, ...]:
     Args:
         graph: op graph of the lowered module.
         text: a pytree path of an argument or result; an SSA name (``%12``, ``%2#1``, or
-            ``func:%3`` outside main); a source line (``model.py:42``, or a longer path); a scope
-            path or its end, with or without what JAX's transformations wrap around scopes
-            (``jvp(layer0)/dot_general`` is ``layer0/dot_general``), with or without the primitive
-            at its end; parts in the middle may be left out.
+            ``func:%3`` outside main; ``%5~2`` for the second of that name alone); a source line
+            (``model.py:42``, or a longer path); a scope path or its end, with or without what JAX's
+            transformations wrap around scopes (``jvp(layer0)/dot_general`` is
+            ``layer0/dot_general``), with or without the primitive at its end; parts in the middle
+            may be left out.
 
     Raises:
         TargetError: nothing has this name; names what comes close.
@@ -123,6 +141,9 @@ def _by_ssa_name(graph: OpGraph, wanted: str) -> list[NamedValue]:
     named_values = []
     for op in graph.ops:
         if op.name != match["name"] or op.function != function.removeprefix("@"):
+            continue
+        number = match["number"]
+        if number is not None and graph.repeated_names.get(op.id, 1) != int(number):
             continue
         chosen = match["result"]
         results = range(len(op.types)) if chosen is None else (int(chosen),)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from sdyscope.analysis.memory.held import group_of
 from sdyscope.analysis.naming.globs import glob
 from sdyscope.analysis.naming.paths import Leaf, kept_for, mirrored, pattern
 from sdyscope.analysis.search.space import (
@@ -28,6 +29,9 @@ from sdyscope.values.convert import to_named_sharding, to_placement
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
+
+#: How many arguments a hint names.
+_NAMED = 6
 
 
 @dataclass(frozen=True)
@@ -145,13 +149,24 @@ def space(
             hint="Name other --axes, or other arguments with --argument.",
         )
     notes = [Remark("no choice", count=alone)] if alone else []
-    written = sum(row.kind == "constraint" and partitioner in row.lowered for row in table.tensors)
-    stay = written - sum(len(decision.members) for decision in inside)
+    stay = len(_authored(table, partitioner)) - sum(len(decision.members) for decision in inside)
     if stay:
         notes.append(Remark("constraints stay", count=stay))
     decisions.sort(key=lambda decision: -decision.bytes)
     inside.sort(key=lambda decision: -decision.bytes)
     return Space(mesh, chosen, (*decisions, *inside), tuple(notes))
+
+
+def _authored(table: TensorTable, partitioner: Partitioner) -> list[Tensor]:
+    """The constraints that the author wrote, and none that JAX wrote for types or PRNG keys."""
+    return [
+        row
+        for row in table.tensors
+        if row.kind == "constraint"
+        and (there := row.lowered.get(partitioner)) is not None
+        and there.is_authored
+        and not there.of_key
+    ]
 
 
 def _constraints(
@@ -163,10 +178,8 @@ def _constraints(
     several shardings on one line.
     """
     lines: dict[object, list[Tensor]] = {}
-    for row in table.tensors:
-        there = row.lowered.get(partitioner)
-        if there is None or row.kind != "constraint" or not there.is_authored:
-            continue
+    for row in _authored(table, partitioner):
+        there = row.lowered[partitioner]
         lines.setdefault(there.source or there.ordinal, []).append(row)
     for rows in lines.values():
         members = [member(row, partitioner, mesh, "searched") for row in rows]
@@ -225,7 +238,7 @@ def _wanted(rows: Sequence[Tensor], patterns: Sequence[str], returned: set[int])
         if not returned:
             raise TargetError(
                 "No argument's next value is among the results, so the parameters are not known.",
-                hint="Name them: --argument 'params*'.",
+                hint=_to_name(rows),
             )
         return [number for number, row in enumerate(rows) if number in returned and row.shape]
     numbers: set[int] = set()
@@ -241,6 +254,15 @@ def _wanted(rows: Sequence[Tensor], patterns: Sequence[str], returned: set[int])
             )
         numbers.update(matching)
     return [number for number in sorted(numbers) if rows[number].shape]
+
+
+def _to_name(rows: Sequence[Tensor]) -> str:
+    """How to name the parameters, with the arguments that there are."""
+    groups = [*dict.fromkeys(group_of(row.name, "argument") for row in rows if row.shape)]
+    if not groups:
+        return "No argument has a dimension."
+    several = ", ".join(groups[:_NAMED]) + (", ..." if len(groups) > _NAMED else "")
+    return f"Name them, such as --argument '{groups[0]}*'. The arguments are {several}."
 
 
 def member(row: Tensor, partitioner: Partitioner, mesh: Mesh, part: Part) -> Member:

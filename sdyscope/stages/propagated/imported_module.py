@@ -312,7 +312,8 @@ def _fold_splats(module: Any) -> None:
     """Writes the broadcast of a constant scalar as one constant, in place.
 
     No axis comes through a scalar, and Shardy splits and merges the two alike, so that all other
-    values are sharded as before. There are many: a constant is split for each of its uses.
+    values are sharded as before. There are many: a constant is split for each of its uses. Complex
+    ones stay: MLIR's Python bindings can't read their value.
     """
     constants = ("sdy.constant", "stablehlo.constant")
     with module.context:

@@ -16,7 +16,7 @@ from sdyscope import Program, inspect
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.cost.cost import CostDocument, Given, cost
-from sdyscope.analysis.cost.remarks import basis, limits
+from sdyscope.analysis.cost.remarks import basis, doubts, limits
 from sdyscope.analysis.cost.schedule import with_step
 from sdyscope.errors import TargetError
 from sdyscope.facts.account import Account
@@ -30,7 +30,7 @@ from sdyscope.hlo import read_hlo
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
-from sdyscope.views.cost import heading, roofs
+from sdyscope.views.cost import heading, kinds, roofs, scopes
 from sdyscope.words.cost import limit_texts
 from sdyscope.words.remarks import remark_text
 
@@ -116,6 +116,39 @@ def test_what_is_not_known_is_not_guessed():
     half = cost(made(kind="cpu", topology=None), [MESH], Given({"model": 9e10}))
     assert half.limit.axis == "model"
     assert half.communication.unknown == 1
+    # The mark stands in a table with times alone.
+    assert "1 of 2 communicated tensors has no known time (+)" in _doubted(half)
+    assert "No bandwidth is known for what the collectives run over" in _doubted(program_cost)
+
+
+def _doubted(program_cost):
+    return " ".join(map(remark_text, doubts(program_cost)))
+
+
+def test_a_scope_whose_tensor_is_sent_with_others_counts_its_tensors():
+    """XLA combines all-reduces, and the collective is counted with the largest of its tensors."""
+    joined = """HloModule jit_f, num_partitions=4
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+
+ENTRY %e (p: f32[64], q: f32[8]) -> f32[8] {
+  %p = f32[64]{0} parameter(0)
+  %q = f32[8]{0} parameter(1)
+  %r = (f32[64]{0}, f32[8]{0}) all-reduce(%p, %q), channel_id=1, replica_groups=[1,4]<=[4], use_global_device_ids=true, to_apply=%add
+  %x = f32[64]{0} get-tuple-element(%r), index=0, metadata={op_name="jit(f)/a/add"}
+  ROOT %y = f32[8]{0} get-tuple-element(%r), index=1, metadata={op_name="jit(f)/b/add"}
+}
+"""  # noqa: E501
+    program_cost = cost(made(joined, 4, "cpu", topology=None), [Mesh.of({"x": 4})])
+    assert [row[:3] for row in scopes(program_cost, 0).rows] == [
+        ("a", "1", "384 B"),
+        ("b", "1", "48 B"),
+    ]
+    assert [row[2:4] for row in kinds(program_cost).rows] == [("1", "432 B")]
 
 
 def test_without_an_estimate_nothing_is_said_of_its_error():
@@ -407,3 +440,14 @@ def test_an_estimate_says_which_rates_it_is_by():
     rows = {row[0]: row[-1] for row in roofs(program_cost).rows}
     assert rows["compute"] == "789 TFLOP/s bf16, as measured"
     assert rows["memory"] == "3.81 TB/s, as measured"
+
+
+@pytest.mark.compiles
+def test_scopes_are_those_of_comms():
+    """Those of the ops that need a collective, which XLA may name after what makes the value."""
+    inspection = Inspection(resolve("mlp"), ["shardy"])
+    counted = inspection.collectives("shardy")
+    program_cost = inspection.cost("shardy")
+    timed = {each.collective.name: each.collective for each in program_cost.collectives}
+    assert timed == {each.name: each for each in counted.collectives}
+    assert all(part.origin is not None for each in timed.values() for part in each.parts)

@@ -10,7 +10,7 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.analysis.diff.propagated import PropagatedSide, inputs, propagated_diff
@@ -19,7 +19,7 @@ from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.facts.differences import NotComparedValues
 from sdyscope.facts.program import Program
 from sdyscope.graph import read_text
-from sdyscope.inspection import Inspection
+from sdyscope.inspection import Inspection, inspect
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.lower import NotLowerable
 from sdyscope.stages.propagated.propagate import propagate
@@ -119,6 +119,26 @@ def test_a_difference_begins_where_inputs_agree():
     for case in cases:
         assert case.propagated.values[before].placement.shards == (4, 1)
     assert [value.value.kind for value in group.follows[-2:]] == ["stablehlo.tanh", "result"]
+
+
+def test_a_difference_in_a_loop_begins_at_what_is_written_otherwise():
+    """Of values that follow from each other, in a circle, the first of the module is any."""
+    mesh = AbstractMesh((4, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
+
+    def program(*spec):
+        def body(x, _):
+            written = jax.lax.with_sharding_constraint(jnp.sin(x), NamedSharding(mesh, P(*spec)))
+            return jnp.tanh(written), None
+
+        x = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(mesh, P()))
+        step = jax.jit(lambda x: jax.lax.scan(body, x, length=3)[0])
+        inspection = inspect(step, x, partitioners=["shardy"])
+        return PropagatedSide(spec[0], Decisions.of(inspection, inspection.propagated("shardy")))
+
+    difference = diff(program("a"), program("b"), "programs")
+    begins = [group.begins.value for group in difference.beginnings]
+    assert [value.kind for value in begins] == ["sdy.sharding_constraint"]
+    assert begins[0].source is not None
 
 
 def test_values_that_one_side_does_not_have_are_counted():
@@ -281,6 +301,8 @@ def test_values_of_another_dtype_or_size_are_compared_by_their_axes(other):
     # Not of those that are sharded differently, of which there can be fewer.
     some = propagated_verdict(replace(moved, other_types=count - 1))
     assert some.endswith(f"; {count - 1} of the {count} have another dtype or shape")
+    unmoved = propagated_verdict(replace(alike, other_types=count - 1))
+    assert unmoved.endswith(f"; {count - 1} of them have another dtype or shape")
 
 
 def test_one_of_two_values_of_another_size_is_nobodys_partner():

@@ -68,3 +68,35 @@ def test_requests_that_were_exchanged_are_two_differences():
     )
     assert len(requested_diff(first, second).different) == 2
     assert not requested_diff(first, first).different
+
+
+def mapped(mesh, *results):
+    """A shard_map that returns what is named, each with its own sharding."""
+    made = {
+        "first": (lambda a: a[:, 0], P("data")),
+        "second": (lambda a: a * 2, P("data", "model")),
+        "more": (lambda a: a[:1] - 1, P(None, "model")),
+    }
+    bodies, specs = zip(*(made[name] for name in results), strict=True)
+    whole = jax.shard_map(
+        lambda a: tuple(body(a) for body in bodies),
+        mesh=mesh,
+        in_specs=P("data", "model"),
+        out_specs=specs,
+        check_vma=False,
+    )
+    x = jax.ShapeDtypeStruct((8, 8), "float32", sharding=NamedSharding(mesh, P("data", "model")))
+    step = jax.jit(lambda a: sum(map(jnp.sum, whole(a))))
+    return Inspection(Program("step", step, (x,), mesh=mesh), ["shardy"])
+
+
+def test_one_result_more_of_a_shard_map_is_one_difference():
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    one, two = (
+        mapped(mesh, *results).requested
+        for results in (("first", "second"), ("more", "first", "second"))
+    )
+    (difference,) = requested_diff(one, two).different
+    assert (difference.kind, difference.change) == ("shard_map output", "only in b")
+    (difference,) = requested_diff(two, one).different
+    assert difference.change == "only in a"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sdyscope.analysis.naming.names import ValueNames
-from sdyscope.analysis.naming.resolve import resolve_value
+from sdyscope.analysis.naming.resolve import resolve_value, ssa_name
 from sdyscope.annotations import op_name
+from sdyscope.errors import TargetError
 from sdyscope.graph import OpGraph, build
 from tests.graph_modules import parse
 
@@ -39,6 +40,24 @@ module @jit_step {
   func.func private @sum(%arg0: tensor<8xf32>, %arg1: tensor<8xf32>) -> tensor<8xf32> {
     %0 = stablehlo.add %arg0, %arg1 : tensor<8xf32>
     return %0 : tensor<8xf32>
+  }
+}
+"""
+
+
+#: The condition and the body of a loop count their values alike.
+BESIDE = """
+module @jit_fit {
+  func.func public @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {
+    %0:2 = stablehlo.while(%a = %arg0, %b = %arg0) : tensor<8xf32>, tensor<8xf32>
+    cond {
+      %1 = stablehlo.custom_call @full(%a) : (tensor<8xf32>) -> tensor<i1>
+      stablehlo.return %1 : tensor<i1>
+    } do {
+      %1 = stablehlo.add %a, %b : tensor<8xf32>
+      stablehlo.return %1, %1 : tensor<8xf32>, tensor<8xf32>
+    }
+    return %0#1 : tensor<8xf32>
   }
 }
 """
@@ -179,3 +198,18 @@ def test_a_call_is_called_what_it_calls(scope: str, callee: str, name: str) -> N
     assert op_name(graph.ops[call]) == name
     assert ValueNames(graph).name((call, 0)) == f"add in {name}"
     assert call in {value.id[0] for value in resolve_value(graph, name)}
+
+
+def test_regions_beside_each_other_have_names_of_their_own() -> None:
+    graph = build(parse(BESIDE))
+    values = [(op.id, n) for op in graph.without_results() for n in range(len(op.types))]
+    assert len({ssa_name(graph, value) for value in values}) == len(values)
+    both = resolve_value(graph, "%1")
+    assert [(named.ssa, named.kind) for named in both] == [
+        ("%1", "stablehlo.custom_call"),
+        ("%1~2", "stablehlo.add"),
+    ]
+    assert resolve_value(graph, "%1~2") == both[1:]
+    assert [named.ssa for named in resolve_value(graph, "%0#1")] == ["%0#1"]
+    with pytest.raises(TargetError, match="is called %1~3"):
+        resolve_value(graph, "%1~3")

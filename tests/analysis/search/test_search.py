@@ -1,5 +1,6 @@
 """Searches of programs whose best sharding is known."""
 
+import re
 from dataclasses import replace
 
 import jax
@@ -18,7 +19,7 @@ from sdyscope.errors import TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.inspection import Inspection, inspect
 from sdyscope.targets import resolve
-from sdyscope.views.search import footer
+from sdyscope.views.search import _times, footer
 from tests.crashing_child import crashing_on
 
 MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
@@ -135,6 +136,31 @@ def test_options_that_are_not_tried_are_said():
     assert any(said in each.text for each in footer(replace(search, space=space)))
 
 
+def test_complex_constants_are_searched_like_others():
+    """Their value can't be read: they are not written as one constant each."""
+
+    def step(w, x):
+        hidden = jnp.fft.fft(x @ w)
+        padded = jnp.zeros((64, 32), hidden.dtype).at[:, :8].set(hidden[:, :8])
+        return w - (x.T @ jnp.fft.ifft(padded).real)
+
+    program = inspect(
+        jax.jit(step), array((32, 32)), array((64, 32), "data"), partitioners=("shardy",)
+    )
+    search = searched(program, ["w"], budget=Budget(6), **PREDICTED)
+    assert search.tried > 1
+    assert search.crashed == search.refused == 0
+
+
+def test_plans_that_fail_for_one_reason_are_listed_under_it():
+    search = searched(mlp(), ["w1"], budget=Budget(6), **PREDICTED)
+    plans = [Trial(each, None, False, Remark("costs no less")) for each in search.front[:2]]
+    assert len(plans) == 2
+    texts = [paragraph.text for paragraph in footer(replace(search, trials=tuple(plans)))]
+    at = texts.index("not taken, 2 plans: Once compiled, no cheaper than the program as it is.")
+    assert all(text.startswith("w1 P(") for text in texts[at + 1 : at + 3])
+
+
 def test_a_search_goes_on_behind_a_candidate_that_crashes_the_compiler(monkeypatch):
     program, bad = mlp(), "P('data', 'model')"
     monkeypatch.setattr(predict_all, "cores", lambda: 1)
@@ -187,6 +213,21 @@ def test_the_words_of_a_key_are_not_sharded():
     assert max(len(option[0] or ()) for option in of_keys) == 2
 
 
+def test_what_jax_writes_for_keys_is_no_constraint_of_the_author():
+    """The keys that a program returns have a sharding on a mesh without axes."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+
+    def step(w, key):
+        return w + 1, jax.random.split(key)
+
+    program = inspect(jax.jit(step), array((16, 16)), key, partitioners=("shardy",))
+    assert any(each.of_key for each in program.annotations("shardy"))
+    search = searched(program, **PREDICTED)
+    assert [each.name for each in search.space.decisions] == ["w"]
+    named = searched(program, ["w"], **PREDICTED)
+    assert not named.notes
+
+
 def test_what_can_not_be_searched_is_said():
     alone = inspect(jax.jit(forward), *[jnp.ones((4, 4))] * 3, partitioners=("shardy",))
     with pytest.raises(TargetError, match="not on one mesh"):
@@ -210,6 +251,18 @@ def test_what_is_found_is_partitioned_and_compiled():
     assert trial.compiled.measured.arguments == search.best.prediction.arguments
     assert trial.compiled.measured.shared == search.best.prediction.shared
     assert trial.compiled.total < search.compiled_start.total
+    # What the compiler makes is said, too, which may be less of a gain than is promised.
+    (confirmed,) = [each.text for each in footer(search) if each.text.startswith("confirmed")]
+    words = r": a device sends \d+% less \(.*\) and needs \d+% less .* in total$"
+    assert re.search(words, confirmed)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [(1000, 999, "about as much (999 B)"), (1000, 950, "5% less (950 B)"), (5, 5, "as much (5 B)")],
+)
+def test_what_is_less_than_half_a_percent_is_about_as_much(before, after, words):
+    assert _times(before, after) == words
 
 
 @pytest.mark.thorough

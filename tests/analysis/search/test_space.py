@@ -212,8 +212,9 @@ def test_what_can_not_be_searched_is_said(transformer):
     with pytest.raises(TargetError, match="divides a dimension"):
         decided(inspect(jax.jit(lambda w: w * 2), array((3, 5))), ["w"])
     forward = inspect(jax.jit(lambda w, x: (x @ w).sum()), array((8, 8)), array((4, 8), "data"))
-    with pytest.raises(TargetError, match="the parameters are not known"):
+    with pytest.raises(TargetError, match="the parameters are not known") as error:
         decided(forward)
+    assert error.value.hint == "Name them, such as --argument 'w*'. The arguments are w, x."
 
 
 def test_results_that_are_left_open_are_known(transformer):

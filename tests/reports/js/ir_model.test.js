@@ -46,6 +46,16 @@ test("the same name in sibling regions is two values", () => {
       [9, [10]],
     ],
   );
+  assert.deepEqual(
+    threes.map((definition) => module.address(definition)),
+    ["%3", "%3~2"],
+  );
+  assert.deepEqual(
+    ["%3", "%3~2"].map((address) => module.find(address)),
+    threes,
+  );
+  assert.deepEqual([...new Set(threes.map((three) => module.written(three)))], ["%3"]);
+  assert.equal(module.find("%3~3"), -1);
 });
 
 test("arguments of functions on any of their lines, and of loops, are definitions", () => {
