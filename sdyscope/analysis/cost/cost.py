@@ -439,14 +439,26 @@ def cost_of(
     bandwidths: Mapping[str, str | float] | None = None,
     latencies: Mapping[str, str | float] | None = None,
     calibration: Calibration | None = None,
+    *,
+    scopes: bool = True,
 ) -> Cost:
-    """What a step of a program costs; see ``Inspection.cost``."""
+    """What a step of a program costs; see ``Inspection.cost``.
+
+    Args:
+        program: the program.
+        partitioner: under which; by default the first there is.
+        on: what to compile for.
+        bandwidths: given rates.
+        latencies: given latencies.
+        calibration: measured rates.
+        scopes: whether each scope's part is asked for: XLA can name a collective after another op
+            than the one that needs it, which its origins tell.
+    """
     given = read_given(bandwidths or {}, latencies or {}, calibration)
     meshes = program.meshes.values()
     check_given(given, meshes)
     compiled = program.compiled(partitioner, on)
-    # With origins: XLA can name a collective after another op than the one that needs it.
-    read = compiled.module, collectives_under(program, partitioner, on)
+    read = compiled.module, collectives_under(program, partitioner, on, origins=scopes)
     step = cost(compiled, meshes, given, read)
     return replace(step, arguments=_arguments(program, partitioner, on, step.memory.bandwidth))
 

@@ -737,7 +737,7 @@ class _Fixer:
         """What a compiled program sends, holds and takes."""
         collectives = collectives_under(program, "shardy", self.on, origins=False)
         memory = program.compiled("shardy", self.on).memory
-        seconds = cost_of(program, "shardy", self.on).sequential
+        seconds = cost_of(program, "shardy", self.on, scopes=False).sequential
         return Figures(
             count=collectives.total.count,
             sent=collectives.total.sent,
