@@ -192,6 +192,15 @@ class CollectiveOrigin:
         return self.together if role == "has" else self.needed_together
 
     @property
+    def is_over_chosen_axes(self) -> bool:
+        """Whether XLA chose the axes: nothing has them that is summed or looked up in.
+
+        It splits the op itself, or first moves a dimension to them that has others.
+        """
+        sums = self.kind in ("reduction", "lookup")
+        return self.kind == "split" or (sums and any(self.every_of("needed")))
+
+    @property
     def is_known(self) -> bool:
         """Whether it leads to an annotation, or to a line of the program that says it itself."""
         return self.kind in ("program", "split") or (

@@ -289,7 +289,7 @@ def _is_lost(part: Part, batch_axes: frozenset[str], is_batch: set[str]) -> bool
     origin = part.origin
     if origin is None or origin.uncertain or origin.kind != "reduction":
         return False
-    if origin.op not in _PRODUCTS:
+    if origin.op not in _PRODUCTS or origin.is_over_chosen_axes:
         return False
     causes = [
         annotation

@@ -254,13 +254,13 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
         words = f"it reduces a value left unreduced over {_over(has, origin, file)}"
     elif origin.kind == "reduction":
         verb = "reduces" if op in _NO_SUMS else "sums"
-        words = f"it {verb} a {_sharded_dimension(has, origin, file)}"
+        words = f"it {verb} a {_sharded_dimension(has, origin, file)}{_moved_to(needed, file)}"
     elif origin.kind == "exchange" and origin.after is None and not needed:
         words = f"it reads neighbouring blocks of a {_sharded_dimension(has, origin, file)}"
     elif origin.kind == "rearrangement":
         words = f"it rearranges a {_sharded_dimension(has, origin, file)}"
     elif origin.kind == "lookup":
-        words = f"it indexes a {_sharded_dimension(has, origin, file)}"
+        words = f"it indexes a {_sharded_dimension(has, origin, file)}{_moved_to(needed, file)}"
     else:
         itself = "" if origin.form or origin.carried else origin.value
         # A type that is written in no scope has no name, which is nobody's own.
@@ -335,6 +335,11 @@ def _sharded_dimension(
     if not annotations:
         return "sharded dimension"
     return f"dimension {_sharded(annotations, origin, file)}"
+
+
+def _moved_to(needed: Sequence[OriginAnnotation], file: str) -> str:
+    """Why a dimension that is summed or looked up in has other axes than it is reduced over."""
+    return f", which XLA first moves to these axes, given {_listed(needed, file)}" if needed else ""
 
 
 def _sharded(annotations: Sequence[OriginAnnotation], origin: CollectiveOrigin, file: str) -> str:

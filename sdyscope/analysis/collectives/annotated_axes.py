@@ -57,6 +57,9 @@ _PAIRED = frozenset({"broadcast_in_dim", "dot_general", "gather", "reduce", "sca
 #: How many values of its shape are looked at around one.
 _NEAR: Final = 60
 
+#: How many where it is enough to know whether there is one: rematerialized layers are twice as far.
+_FAR: Final = 120
+
 _Link: TypeAlias = Literal["any", "size", "place"] | tuple[tuple[int, int], ...]
 """Which dimensions of two values can be the same: any, equally large ones, those at one place; or
 these of the first and of the second."""
@@ -252,6 +255,7 @@ class AnnotatedAxes:
             return not said.isdisjoint(self._said_by(component))
 
         nearest: dict[HeldAxis, None] = {}
+        most = _FAR if may_move else _NEAR
         seen = {(at, dim)}
         queue = deque(seen)
         while queue:
@@ -262,7 +266,7 @@ class AnnotatedAxes:
                 nearest[component] = None
                 if may_move:
                     break  # One is enough.
-            elif len(seen) < _NEAR and (
+            elif len(seen) < most and (
                 component is not None
                 or (
                     all(is_gone(each) or (may_move and may_go(each)) for each in there.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.instruction_flow import (
@@ -38,6 +39,9 @@ _MOVES = frozenset({"all-gather", "all-to-all", "collective-broadcast", "collect
 
 #: Collectives that give devices other blocks of a value, each as many as it had.
 _EXCHANGES = frozenset({"all-to-all", "collective-permute", "ragged-all-to-all"})
+
+#: Instructions that leave the elements of a value in its dimensions, all or a block of them.
+_CUT_OR_LAID_OUT = ("copy", "dynamic-slice")
 
 #: Ops that the partitioner writes around a collective, and layouts; besides, what is fused.
 _FORMS = frozenset(
@@ -78,6 +82,7 @@ class Purpose:
         result: the result of the program that it becomes, where no op is known that it is for.
         named_after: what XLA names it after: the op that it is for, the value, or nothing. If it is
             not the op, that was followed to.
+        is_summed: whether XLA summed the value under the same name, as it does what an op makes.
     """
 
     said: tuple[Instruction, ...] = ()
@@ -86,6 +91,7 @@ class Purpose:
     argument: int | None = None
     result: int | None = None
     named_after: NamedAfter = "op"
+    is_summed: bool = False
 
 
 class MadeFor:
@@ -159,7 +165,15 @@ class MadeFor:
         exactly = Purpose(tuple(instructions), self.of(instructions[:1]))
         makers = self.makers(computation, collective, value, key)
         argument = makers.boundary[0] if len(makers.boundary) == 1 else None
-        exactly = replace(exactly, makers=self.of(makers.instructions[:1]), argument=argument)
+        maker = next(iter(makers.instructions), None)
+        exactly = replace(
+            exactly,
+            makers=self.of(makers.instructions[:1]),
+            argument=argument,
+            is_summed=maker is not None
+            and _base(maker) in _SUMS
+            and not key.isdisjoint(self.key(maker)),
+        )
         if kind not in _OF_MAKER or _GENERATED not in collective.rest:
             return exactly
         if not self.tags and not self.is_made_by(computation, collective, value, key):
@@ -170,17 +184,19 @@ class MadeFor:
         result = users.boundary[0] if users.boundary else None
         if not users.instructions and result is None:
             return exactly
+        by = self.of(instructions[:1])
+        if exactly.makers and self.is_moved_by(computation, collective, value, key):
+            by = exactly.makers
         if users.instructions:
             followed = tuple(users.instructions)
             return Purpose(
                 (*followed, *instructions),
                 self.of(followed),
-                self.of(instructions[:1]),
+                by,
                 named_after="value",
+                is_summed=exactly.is_summed,
             )
-        return Purpose(
-            tuple(instructions), (), self.of(instructions[:1]), result=result, named_after="value"
-        )
+        return Purpose(tuple(instructions), (), by, result=result, named_after="value")
 
     def of_nothing(
         self,
@@ -232,11 +248,57 @@ class MadeFor:
         passes = self.passing(key, {*_FORMS, "convert"}.difference(_SUMS))
 
         def is_moved(instruction: Instruction) -> bool:
-            # For whatever op that was: it makes nothing.
-            return _base(instruction) in _MOVES or passes(instruction)
+            return self.is_move(instruction) or passes(instruction)
 
         ends = self.flow.backward(self.places(computation, collective, value), is_moved)
         return replace(ends, instructions=tuple(filter(self.is_named, ends.instructions)))
+
+    def is_moved_by(
+        self,
+        computation: Computation,
+        collective: Instruction,
+        value: Instruction,
+        key: frozenset[object],
+    ) -> bool:
+        """Whether what has one of these names moved the value before, for another op, and no more.
+
+        XLA then names what moves it on after that.
+        """
+        named: list[Instruction] = []
+
+        def passes(instruction: Instruction) -> bool:
+            if not key.isdisjoint(self.key(instruction)):
+                named.append(instruction)
+            return self.is_move(instruction)
+
+        self.flow.backward(self.places(computation, collective, value), passes)
+        return bool(named) and all(map(self.is_move, named))
+
+    def is_move(self, instruction: Instruction) -> bool:
+        """Whether an instruction moves a value, for whatever op that is: it makes nothing."""
+        return _base(instruction) in _MOVES or instruction.name in self.of_moves
+
+    @cached_property
+    def of_moves(self) -> frozenset[str]:
+        """What cuts or lays out otherwise what is moved for the op that it is named after, too.
+
+        Other copies can be what a transpose of the program makes.
+        """
+        names = set[str]()
+        for computation in self.flow.module.computations.values():
+            for move in computation.instructions.values():
+                if _base(move) in _MOVES and (key := self.key(move)):
+
+                    def passes(instruction: Instruction, key: frozenset[object] = key) -> bool:
+                        is_same = not key.isdisjoint(self.key(instruction))
+                        if is_same and instruction.opcode in (*_CUT_OR_LAID_OUT, *INLINE):
+                            names.add(instruction.name)
+                            return True
+                        return False
+
+                    self.flow.backward(self.places(computation, move, move), passes)
+                    self.flow.forward(ValuePlace(computation.name, move.name), passes)
+        return frozenset(names)
 
     def places(
         self, computation: Computation, collective: Instruction, value: Instruction
@@ -262,6 +324,27 @@ class MadeFor:
         places = self.places(computation, collective, value)
         ends = self.flow.backward(places, passes).instructions
         return any(_base(instruction) in _EXCHANGES for instruction in ends)
+
+    def is_all(self, computation: Computation, collective: Instruction, value: Instruction) -> bool:
+        """Whether it is all that moves the blocks of a value, as they were made, for an op.
+
+        XLA may also cut them or move them on, be it before or after.
+        """
+
+        def passes(instruction: Instruction) -> bool:
+            return instruction.opcode in ("bitcast", "copy", "opt-barrier", *INLINE)
+
+        before = self.flow.backward(self.places(computation, collective, value), passes)
+        after = self.flow.forward(ValuePlace(computation.name, value.name), passes)
+        key, cuts = self.key(value), _MOVES | {"dynamic-slice"}
+
+        def may_go_on(end: Instruction) -> bool:
+            # What moves an argument is named after that, which tells nothing.
+            other = self.key(end)
+            return _base(end) in cuts and not (key and other and key.isdisjoint(other))
+
+        is_made = not any(_base(end) in _FORMS.difference(_SUMS) for end in before.instructions)
+        return is_made and not any(map(may_go_on, after.instructions))
 
     def gathered_before(
         self, computation: Computation, collective: Instruction, value: Instruction

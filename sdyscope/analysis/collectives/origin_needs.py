@@ -444,6 +444,13 @@ class Needs:
             elements == math.prod(_local(shape, left)) for left in (own, *_gathered(own, ()))
         )
 
+    def is_moved_on(self, need: Need, axes: tuple[AxisPart, ...], part: Part) -> bool:
+        """Whether a value that does not have the axes can be what is permuted over them.
+
+        XLA cut it before, for this op or another, as one of the op's other tensors has it now.
+        """
+        return not self.carried(need.value, axes) and self.is_placed(need, part, axes)
+
     def is_sole(self, need: Need, needs: Sequence[Need], ops: Sequence[Op]) -> bool:
         """Whether it alone can be what XLA moves for an op, whatever shape the pieces have.
 
@@ -721,6 +728,13 @@ class Needs:
                 values.append(value)
         return values
 
+    def summed_over(self, op: Op, value: ValueId) -> list[AxisPart]:
+        """The axes of the dimensions of an operand that an op sums, or looks up in."""
+        given = self.operands(op)
+        rank = self.decided.rank(value)
+        dims = summed_dims(op, given.index(value), rank, len(given))
+        return self.carried(value, self.every_axis, dims)
+
     def sums_away(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether the op that needs a value sums all of its dimensions that have the axes."""
         op = need.op
@@ -968,6 +982,10 @@ class Needs:
             return False
         block = math.prod(_local(shape, self.decided.axes((op.id, 0)))) * part_size(axes)
         return block == sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
+
+    def block(self, value: ValueId) -> tuple[int, ...]:
+        """The shape of what a device has of a value."""
+        return _local(self.decided.shape(value) or (), self.decided.axes(value))
 
     def covers(self, value: ValueId, axes: tuple[AxisPart, ...]) -> bool:
         """Whether a value is in pieces along all of the axes."""

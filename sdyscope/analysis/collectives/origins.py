@@ -53,12 +53,14 @@ from sdyscope.facts.origins import (
 )
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph, scope_in
-from sdyscope.graph.op_kinds import BARRIERS
+from sdyscope.graph.op_kinds import BARRIERS, is_elementwise
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.tiling import HloSharding, TupleSharding
 
 _REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
+
+_EXCHANGES: Final = ("collective-permute", "all-to-all")
 
 #: Ops that XLA may split over devices that would do the same work.
 _SPLIT: Final = LOOKING_UP | PRODUCTS | {"scatter"}
@@ -113,6 +115,13 @@ class _Search:
             for collective in collectives.collectives
             if collective.kind == "all-gather"
         }
+        self.exchanges: dict[int, list[tuple[tuple[AxisPart, ...], Part]]] = {}
+        for collective in collectives.collectives:
+            if collective.kind in _EXCHANGES:
+                for part in collective.parts:
+                    for path in part.tags:
+                        exchanges = self.exchanges.setdefault(path[-1], [])
+                        exchanges.append((self.parts_of(collective), part))
         self.annotated = annotated
         self.graph: OpGraph = decided.graph
         self.names = ValueNames(decided.graph)
@@ -280,7 +289,8 @@ class _Search:
             source=op.source or part.source,
             callers=part.callers if op.source is None else op.location.callers,
             tags=part.makers,
-            makers=(),
+            # Else nothing tells whether it is what that makes, or what it takes.
+            makers=part.makers if part.summed else (),
             result=None,
             named_after="op",
         )
@@ -315,7 +325,8 @@ class _Search:
             ):
                 return collective_origin
             if collective.kind in _REDUCTIONS and self.is_split_by_xla(ops, axes):
-                return _origin("split", ops[0], *_scope(ops[0]))
+                moved_to = self.moved_to(ops, axes, _calls_of(part))
+                return moved_to or _origin("split", ops[0], *_scope(ops[0]))
             if collective.kind == "all-reduce" and (takers := self.takers_from_one_device(ops)):
                 return replace(self.unknown(part, takers, axes), not_found="one device")
             if collective.kind in ("all-gather", "all-to-all") and (
@@ -432,6 +443,41 @@ class _Search:
                 and (self.around.is_torn(op, axes) or self.around.may_be_torn(op, axes, calls)),
                 uncertain=bool(steps) and not self.around.makes(op, part),
             )
+        return None
+
+    def moved_to(
+        self, ops: list[Op], axes: tuple[AxisPart, ...], calls: tuple[int, ...]
+    ) -> CollectiveOrigin | None:
+        """What sums or looks up in a dimension that XLA moved to the axes first, from its own.
+
+        The op's other tensors have these elsewhere; XLA chooses idle ones that cut it as finely.
+        """
+        for op in ops:
+            for value in self.around.summed(op, self.around.every_axis):
+                own = tuple(self.around.summed_over(op, value))
+                exchanged = (
+                    all(any(map(each.shared, over)) for each in (*own, *axes))
+                    and value in self.values(part)
+                    for over, part in self.exchanges.get(op.id, ())
+                )
+                if part_size(own) != part_size(axes) or not any(exchanged):
+                    continue
+                # Several calls of a function can give it, and are not sharded alike.
+                given = self.around.given(value)
+                outside = next((each for each, call in given if each and call in calls), value)
+                has = self.annotations([outside], own, "has", calls)
+                others = self.around.conflicting(Need(value, op), own)
+                needed = self.annotations(others, own, "needed", calls)
+                if has and needed:
+                    return _origin(
+                        "lookup" if kind_of(op) in LOOKING_UP else "reduction",
+                        op,
+                        *_scope(op),
+                        **self.moved(outside),
+                        annotations=(*has, *_distinct(needed)),
+                        together=self.together([outside], own, calls),
+                        needed_together=self.together(others, own, calls),
+                    )
         return None
 
     def contended(self, ops: Sequence[Op], part: Part) -> CollectiveOrigin | None:
@@ -705,32 +751,36 @@ class _Search:
     ) -> CollectiveOrigin | None:
         """What is gathered over axes that XLA moved it to first, from those that it has.
 
-        Or exchanged over these, of a value that is known.
+        Or exchanged over these, or permuted, of a value that is known.
 
         Args:
             ops: the ops around which it is needed.
-            collective: what gathers or exchanges it.
-            part: the tensor that is gathered or exchanged.
+            collective: what gathers or moves it.
+            part: the tensor that is gathered or moved.
             values: the values that it may be.
             only: whether it can be no other value.
         """
-        if collective.kind not in ("all-gather", "all-to-all"):
+        kind = collective.kind
+        if kind not in ("all-gather", "all-to-all", "collective-permute"):
             return None
-        is_gather = collective.kind == "all-gather"
+        is_gather, axes = kind == "all-gather", self.parts_of(collective)
         every = self.around.every_axis
         needs = [need for op in ops for need in self.around.needs(op, every)]
         if only or part.argument is not None or not is_gather:
             needs = [need for need in needs if need.value in values]
         for need in sorted(needs, key=lambda need: need.value not in values):
             own = tuple(self.around.carried(need.value, every))
-            # What keeps the axes that it has is not gathered over them.
-            if self.around.is_need(need, own) and (
+            if not self.around.is_need(need, own):
+                continue  # What keeps the axes that it has is not gathered over them.
+            if (
                 self.around.misfit(need, collective, part, own) == 0
                 if is_gather
-                else self.around.is_moved(need, self.parts_of(collective), part)
+                else self.around.is_moved(need, axes, part)
+                if kind == "all-to-all"
+                else self.around.is_moved_on(need, axes, part)
             ):
                 return self.aligned(need, own, collective, part) or self.origin_for(
-                    need, own, part, collective.kind
+                    need, own, part, kind
                 )
         return None
 
@@ -880,6 +930,8 @@ class _Search:
         is_rearranged = is_rearranged and {each.key for each in has}.issuperset(
             each.key for each in needed
         )
+        if after is None and not is_rearranged and not reaches:
+            after = self.sent(need, part)
         instead = self.around.gathered_instead(need, axes, calls) if kind == "all-gather" else ()
         scope, primitive = ("", "return") if op is None else _scope(op)
         kind_of_need: OriginKind = "exchange" if reaches else "resharding"
@@ -902,6 +954,22 @@ class _Search:
             result=self.result_name(need.result) if op is None else "",
             may_split=kind == "all-gather" and is_square,
         )
+
+    def sent(self, need: Need, part: Part) -> Spec | None:
+        """The sharding that a permutation gives a value for an op; None where it is not known.
+
+        That the pairs say, if they are of its blocks as it has them: XLA may make it otherwise, and
+        names the move from there after it, too.
+        """
+        if not part.pairs or need.op not in self.ops(part.tags):
+            return None
+        value, shapes = need.value, [tuple(leaf.dimensions) for leaf in part.shape.leaves]
+        if value not in self.values(part) or shapes != [self.around.block(value)]:
+            return None
+        makers = self.ops(part.makers)
+        if part.named_after != "op" and not all(is_elementwise(op.kind) for op in makers):
+            return None
+        return self.decided.spec_sent(value, part.pairs)
 
     def gathered_too(self, part: Part) -> Iterator[AxisPart]:
         """The axes over which other all-gathers gather the same value for the same op."""

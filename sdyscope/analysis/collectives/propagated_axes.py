@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TypeAlias
@@ -14,10 +14,16 @@ from sdyscope.errors import ConversionError
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import Propagated, PropagatedValue, ValueId
 from sdyscope.graph import Op, OpGraph, Sharding
-from sdyscope.values.convert import to_named_sharding, to_tensor_sharding, unreversed
+from sdyscope.values.convert import (
+    to_hlo_sharding,
+    to_named_sharding,
+    to_tensor_sharding,
+    unreversed,
+)
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import TensorSharding
+from sdyscope.values.tiling import TileAssignment
 
 AxesByDim: TypeAlias = tuple[tuple[AxisPart, ...], ...]
 """Of each dimension the axes that it is sharded on, major to minor."""
@@ -164,6 +170,22 @@ class PropagatedAxes:
             for dim in sharding.dim_shardings
         )
         return spec_in(replace(sharding, dim_shardings=dims), self.rank(value), self.mesh)
+
+    def spec_sent(self, value: ValueId, pairs: Iterable[tuple[int, int]]) -> Spec | None:
+        """As ``spec``, once devices sent their blocks of the value to others, each to one."""
+        sharding, rank, sent = self.sharding(value), self.rank(value), dict(pairs)
+        if sharding is None:
+            return None
+        try:
+            before = to_hlo_sharding(sharding, rank, self.mesh)
+            tile = before.tile_assignment
+            if tile is None or not sorted(sent) == sorted(sent.values()) == sorted(tile.listed()):
+                return None
+            devices = tuple(sent[device] for device in tile.listed())
+            after = replace(before, tile_assignment=TileAssignment(tile.dims, devices))
+            return spec_in(to_tensor_sharding(after, rank, self.mesh), rank, self.mesh)
+        except ConversionError:
+            return None  # It follows no axes.
 
     def rank(self, value: ValueId) -> int:
         """How many dimensions a value has."""

@@ -316,6 +316,11 @@ class _Reader:
                     argument=purpose.argument,
                     result=purpose.result,
                     named_after=purpose.named_after,
+                    summed=purpose.is_summed,
+                    pairs=self.pairs[instruction.name]
+                    if kind == "collective-permute"
+                    and self.made_for.is_all(computation, instruction, value)
+                    else (),
                     exchanged=kind == "all-gather"
                     and self.made_for.is_exchanged(computation, instruction, value),
                 )

@@ -53,6 +53,15 @@ class _Named(NamedTuple):
     dims: tuple[tuple[int, ...], ...]
     along: tuple[int, ...]
 
+    def is_joined_in(self, other: _Named) -> bool:
+        """Whether XLA may communicate it at once with others, for the ops of all."""
+        return (
+            len(other.dims) > len(self.dims)
+            and self.key[:2] == other.key[:2]
+            and not Counter(self.dims) - Counter(other.dims)
+            and set(self.ops) <= set(other.ops)
+        )
+
 
 _Tensor: TypeAlias = tuple[str, frozenset[tuple[int, ...]], tuple[int, ...]]
 """One of those that a collective is about: its kind, its groups and what it gives of this one."""
@@ -133,13 +142,13 @@ def causes_stage(
         """Whether it is there without these, until its own annotations go, too."""
         if not goes(cause, others):
             return True
-        # Of several tensors that XLA communicates at once, one may have gone with these.
+        # Of several tensors that XLA communicates at once, one may have gone with these, or come.
         (kind, groups, *_), dims = cause.there.key, cause.there.dims
         alone, neither = count(others), count(others | own)
         return (
-            len(dims) > 1
-            and alone is not None
+            alone is not None
             and neither is not None
+            and (len(dims) > 1 or any(map(cause.there.is_joined_in, alone.collectives)))
             and any(
                 neither.tensors[kind, groups, each] < alone.tensors[kind, groups, each]
                 for each in dims
@@ -206,7 +215,7 @@ def _replaced(
         # Others move as many bytes for other ops.
         same = [each for each in alike if each.name in there] or alike
         origins = [each.largest.origin for each in same if each.largest.origin is not None]
-        if cause.may_split and any(origin.kind == "split" for origin in origins):
+        if cause.may_split and any(origin.is_over_chosen_axes for origin in origins):
             return True
         further = {
             name

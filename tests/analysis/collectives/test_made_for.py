@@ -86,13 +86,20 @@ ROOT %t = (f32[4,8]{{1,0}}, f32[8,8]{{1,0}}) tuple(%m, %d)
     assert part.exchanged
 
 
-def moved(lines: str, tags: Any) -> Part:
-    """What a permutation is of, as XLA names it after the op that needs it."""
+def moved(lines: str, tags: Any, before: str = "", on: str = "") -> Part:
+    """What a permutation is of, as XLA names it after the op that needs it.
+
+    Args:
+        lines: what is before it.
+        tags: the ops that these are named after.
+        before: computations.
+        on: what takes it.
+    """
     permute = "collective-permute(%v), channel_id=9, source_target_pairs={{0,1},{1,0}}"
-    text = f"HloModule m, num_partitions=8\n\nENTRY e {{\n{lines.strip()}\n"
-    text += f"ROOT %m = f32[4,8]{{1,0}} {permute}\n}}\n"
+    text = f"HloModule m, num_partitions=8\n{before}\nENTRY e {{\n{lines.strip()}\n"
+    text += f"{'' if on else 'ROOT '}%m = f32[4,8]{{1,0}} {permute}\n{on}\n}}\n"
     all_ = collectives(read_hlo(text), (), {"m": ((9,),), **tags}).collectives
-    (part,) = next(each for each in all_ if each.kind == "collective-permute").parts
+    (part,) = next(each for each in all_ if each.name == "m").parts
     return part
 
 
@@ -120,6 +127,81 @@ def test_a_sum_ends_where_an_op_makes_what_is_moved() -> None:
 %v = f32[4,8]{{1,0}} all-reduce(%d), {GROUPS}
 """
     assert moved(lines, {"a": ((1,),), "v": ((9,),)}).makers == ((9,),)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_what_is_moved_for_another_op_is_not_made_by_it(fused: bool) -> None:
+    """Be it laid out otherwise behind the move, or cut before; another copy may be a transpose."""
+    before = """
+f {
+  %a.1 = f32[4,8]{0,1} parameter(0)
+  ROOT %k.1 = f32[4,8]{1,0} copy(%a.1)
+}
+s {
+  %a.2 = f32[4,16]{0,1} parameter(0)
+  ROOT %k.2 = f32[4,8]{0,1} dynamic-slice(%a.2, %a.2, %a.2), dynamic_slice_sizes={4,8}
+}
+"""
+    permute = "collective-permute(%c), channel_id=2, source_target_pairs={{0,1},{1,0}}"
+    cut = "dynamic-slice(%a, %o, %o), dynamic_slice_sizes={4,8}"
+    cut = "fusion(%a), kind=kLoop, calls=%s" if fused else cut
+    copy = "fusion(%g), kind=kLoop, calls=%f" if fused else "copy(%g)"
+    lines = f"""
+%p = f32[4,16]{{0,1}} parameter(0)
+%o = s32[] constant(0)
+%a = f32[4,16]{{0,1}} negate(%p)
+%c = f32[4,8]{{0,1}} {cut}
+%g = f32[4,8]{{0,1}} {permute}
+%v = f32[4,8]{{1,0}} {copy}
+"""
+    named = ((5,),)
+    tags = {"a": ((1,),), **dict.fromkeys(("c", "g", "v", "k.1", "k.2"), named)}
+    assert moved(lines, tags, before).makers == ((1,),)
+    assert moved(lines, {**tags, "g": ((6,),)}, before).makers == named
+
+
+def test_what_is_moved_on_is_named_after_what_it_was_moved_for_first() -> None:
+    """As of JAX 0.11, where XLA names what moves a value after what makes it."""
+    permute = "collective-permute(%s), channel_id=%d, source_target_pairs={{0,1},{1,0}}"
+    lines = f"""
+%p = f32[4,8]{{1,0}} parameter(0)
+%a = f32[4,8]{{1,0}} negate(%p)
+%g = f32[4,8]{{1,0}} {permute % ("%a", 2)}, {GENERATED}
+%m = f32[4,8]{{1,0}} {permute % ("%g", 3)}, {GENERATED}
+ROOT %d = f32[4,8]{{1,0}} multiply(%m, %m)
+"""
+    text = f"HloModule m, num_partitions=8\n\nENTRY e {{\n{lines.strip()}\n}}\n"
+    for by, makers in ("g", ((1,),)), ("a", ((5,),)):
+        tags = {"a": ((1,),), "g": ((5,),), "m": ((5,),), "d": ((9,),), by: ((5,),)}
+        all_ = collectives(read_hlo(text), (), tags).collectives
+        (part,) = next(each for each in all_ if each.name == "m").parts
+        assert (part.tags, part.makers, part.named_after) == (((9,),), makers, "value")
+
+
+@pytest.mark.parametrize(("name", "is_summed"), [(((5,),), True), (((6,),), False)])
+def test_what_was_summed_under_the_name_that_it_is_moved_under(name: Any, is_summed: bool) -> None:
+    lines = f"""
+%p = f32[4,8]{{1,0}} parameter(0)
+%a = f32[4,8]{{1,0}} negate(%p)
+%v = f32[4,8]{{1,0}} all-reduce(%a), {GROUPS}
+"""
+    assert moved(lines, {"a": ((5,),), "v": name, "m": ((5,),)}).summed is is_summed
+
+
+def test_the_pairs_of_all_that_moves_blocks_say_where_they_go() -> None:
+    """Of blocks that are cut before, or moved on for the same op, they do not."""
+    lines = """
+%p = f32[4,8]{1,0} parameter(0)
+%o = s32[] constant(0)
+%v = f32[4,8]{1,0} negate(%p)
+"""
+    tags = {"v": ((1,),)}
+    assert moved(lines, tags).pairs == ((0, 1), (1, 0))
+    cut = "dynamic-slice(%p, %o, %o), dynamic_slice_sizes={4,8}"
+    assert moved(lines.replace("negate(%p)", cut), tags).pairs == ()
+    on = f"ROOT %g = f32[8,8]{{1,0}} all-gather(%m), {GROUPS}, dimensions={{0}}"
+    assert moved(lines, {**tags, "g": ((9,),)}, on=on).pairs == ()
+    assert moved(lines, {**tags, "g": ((10,),)}, on=on).pairs == ((0, 1), (1, 0))
 
 
 def test_what_is_gathered_as_it_is_made_was_not_exchanged() -> None:

@@ -527,6 +527,49 @@ def test_of_sums_in_one_all_reduce_each_has_its_own_cause():
     assert [each.shown for each in stage.disagreements] == ["unused"]
 
 
+@pytest.mark.parametrize(
+    ("ops", "is_there"),
+    [(lambda ops: [*ops, 0], True), (lambda _: [0, 1], False)],
+    ids=["its own", "others"],
+)
+def test_what_is_there_at_once_with_others_is_still_there(ops, is_there):
+    """Without what takes the place of a cause, XLA joins the sum to another that has come."""
+    program = Inspection(mlp.program(MESH, mlp.Settings()), ["shardy"])
+    shown, read = program.collectives("shardy"), audit(program.lowered["shardy"], "shardy", 8)
+    alone = next(each for each in read.collectives if len(each.dims) == 1)
+    joined = msgspec.structs.replace(
+        alone,
+        dims=[*alone.dims, (3,)],
+        bytes=alone.bytes + 12,
+        ops=ops(alone.ops),
+        scopes=["another"] * len(ops(alone.ops)),
+    )
+    others = [each for each in read.collectives if each is not alone]
+    left = {
+        frozenset({"batch['y']"}): read.collectives,
+        frozenset({"params['w1']"}): [*others, joined],
+        frozenset({"batch['y']", "params['w1']"}): others,
+    }
+    collective = next(each for each in shown.collectives if each.name == alone.name)
+
+    def by(name):
+        part = collective.largest
+        annotation = replace(part.origin.annotations[0], kind="argument", name=name)
+        origin = replace(part.origin, annotations=(annotation,), together=Together())
+        parts = (replace(part, origin=origin),)
+        return replace(shown, collectives=(replace(collective, parts=parts),))
+
+    stage = causes_stage(
+        by("batch['y']"),
+        *(read, program.tensors),
+        lambda names: msgspec.structs.replace(read, collectives=left[names]),
+        lambda _: by("params['w1']"),
+        4,
+    )
+    assert stage.compared == 1
+    assert (stage.disagreements == ()) is is_there
+
+
 def test_no_answer_to_what_xla_compiles_is_a_disagreement(monkeypatch):
     program = Inspection(mlp.program(MESH, mlp.Settings()), ["shardy"])
 
