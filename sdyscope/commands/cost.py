@@ -67,7 +67,7 @@ def command(
     from sdyscope.terminal.answer import print_answer
     from sdyscope.views import cost
 
-    inspection = target.inspection(target.under(partitioner))
+    inspection = target.inspection_under(partitioner)
     calibration = rates.calibration(calibrate, inspection.meshes.values())
     if predicted:
         opening.check_predictable(inspection)

@@ -88,7 +88,7 @@ def command(
 
     if value == FIRST_DIFFERENCE and partitioner is None:
         partitioner = "both"
-    inspection = target.inspection(target.under(partitioner))
+    inspection = target.inspection_under(partitioner)
     if _MADE.fullmatch(value):
         if want is not None:
             raise click.UsageError(

@@ -130,7 +130,7 @@ def command(
         )
     if vary is not None and limit is None:
         raise TargetError("--vary needs a limit.", hint="Give one, such as --fits 16GiB.")
-    inspection = target.inspection(target.under(partitioner))
+    inspection = target.inspection_under(partitioner)
     if axes is not None and not training:
         raise TargetError("--axes names the axes of --training.", hint="Add --training.")
     answer = predicted_document(inspection) if predicted else memory_document(inspection, on)

@@ -224,6 +224,23 @@ class Opening:
         """
         return single(self.opened(partitioners, as_module=as_module))
 
+    def inspection_under(self, partitioner: str | None) -> Inspection:
+        """As `inspection`, under what `--partitioner` asks for; tells where both are not there."""
+        from sdyscope.targets import recorded_folder
+        from sdyscope.words.partitioners import partitioner_names
+
+        inspection = self.inspection(self.under(partitioner))
+        there = inspection.partitioners
+        if partitioner == "both" and len(there) == 1 and not inspection.failures:
+            has = "its program has both"
+            if recorded_folder(self.word) is not None:
+                has = "its script has both (--rerun)"
+            tell(
+                f"note: {self.word} is there for {partitioner_names(there)} alone, and is shown "
+                f"under that; {has}."
+            )
+        return inspection
+
     @functools.cached_property
     def recorded_script(self) -> Rerun:
         """The script of a recorded run, to be run again up to where it compiles the program."""

@@ -68,7 +68,7 @@ def command(
 
     if steps and at_step is not None:
         raise TargetError("--steps and --at-step exclude each other.", hint="Give one of them.")
-    inspection = target.inspection(target.under(partitioner))
+    inspection = target.inspection_under(partitioner)
     wished = propagation.wished(inspection, shardings, priorities, conservative)
     before, after = wished.before, wished.inspection
     changed = None

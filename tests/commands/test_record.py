@@ -393,6 +393,17 @@ def test_a_golden_file_of_a_run_has_none_of_jaxs_own_functions(sdyscope, recorde
     assert sdyscope("snapshot", "before", "-o", "run.snap", "--check").status == 0
 
 
+def test_a_partitioner_that_is_not_there_is_said(sdyscope, recorded):
+    both = sdyscope("propagate", "after:train_step.1", "--partitioner", "both")
+    assert both.err == (
+        "note: after:train_step.1 is there for Shardy alone, and is shown under that; its script "
+        "has both (--rerun).\n"
+    )
+    assert "Shardy:" in both.out
+    assert sdyscope("propagate", "before:train_step.1", "--partitioner", "both").err == ""
+    assert sdyscope("propagate", "after:train_step.1").err == ""
+
+
 def test_two_runs_are_compared(sdyscope, recorded):
     done = sdyscope("diff", "before", "after")
     assert done.status == 1
