@@ -34,6 +34,7 @@ def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple
 @options.one_partitioner("The partitioner to check under.")
 @options.settings
 @opening.module
+@options.rerun
 @click.option(
     "--select",
     shell_complete=completing.rules,
@@ -75,6 +76,7 @@ def command(
     partitioner: str | None,
     settings: dict[str, str],
     module: str | None,
+    rerun: bool,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     no_compile: bool,
@@ -121,7 +123,7 @@ def command(
     chosen_rules(select, ignore)  # a wrong name is told before anything is compiled
     if no_compile and on is not None:
         raise TargetError("--no-compile compiles for no hardware.", hint="Leave one of them out.")
-    subject = opening.Opening(target, mesh, settings, module)
+    subject = opening.Opening(target, mesh, settings, module, rerun)
     opened = subject.opened(subject.under(partitioner)).lowered
     programs = opened.programs if everything else opened.own
     if not programs:

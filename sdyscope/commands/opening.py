@@ -254,6 +254,13 @@ class Opening:
                 f"--rerun runs the script of a recorded run again, and {self.word} is none.",
                 hint="Leave --rerun out.",
             )
+        for option, given in (("--mesh", self.mesh), ("--set", self.settings)):
+            if given:
+                raise TargetError(
+                    f"{option} can't change what a script makes.",
+                    file=self.word,
+                    hint=f"Leave {option} out; record the script with other words instead.",
+                )
         opened = replace(self, rerun=False).opened()
         program = opened.program_of(single(opened))
         assert program is not None

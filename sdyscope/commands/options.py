@@ -33,7 +33,7 @@ def lowering(
     A mesh that is given is abstract: only a program that makes its own finds the devices. A script
     that is run again gets as many as it had: it may take all that it finds.
     """
-    if rerun and (recorded := _recorded_devices(target)):
+    if rerun and (recorded := _recorded_devices(target or "")):
         return child.lowering(recorded)
     if not isinstance(devices, Devices) or mesh is not None or mesh_config:
         return child.lowering()

@@ -82,9 +82,13 @@ def environment(
     mesh_selector: str | None = None,
     processes: int | str | None = None,
     meshes: Sequence[Mapping[str, int]] = (),
+    target: str = "",
+    rerun: bool = False,
     **_: Any,
 ) -> dict[str, str]:
     """What JAX reads once, when it is imported: how many CPU devices, and whether only those."""
+    if rerun:
+        return options.lowering(target=target, rerun=rerun)
     wanted = dict(child.SHARING)
     given = devices.count if isinstance(devices, Devices) else devices
     if given or processes != "auto":
@@ -207,6 +211,7 @@ def _nobody(what: str, done: int, total: int) -> None:
 )
 @options.partitioner()
 @options.settings
+@options.rerun
 @click.option(
     "--devices",
     type=click.IntRange(min=1),
@@ -257,6 +262,7 @@ def command(
     profile: bool,
     partitioners: tuple[Partitioner, ...],
     settings: dict[str, str],
+    rerun: bool,
     devices: int | None,
     platform: str | None,
     steps: int,
@@ -292,7 +298,7 @@ def command(
     def opened() -> Inspection:
         inspection = _first_that_holds(
             _in_order(meshes) if meshes and mesh is None else [mesh],
-            opening.Opening(target, settings=settings),
+            opening.Opening(target, settings=settings, rerun=rerun),
             partitioners,
         )
         if inspection.program is not None and devices is None:
@@ -317,7 +323,7 @@ def command(
         devices=run_on,
         notify=notify,
         group=group,
-        on_mesh=_on_mesh(target, inspection, settings),
+        on_mesh=None if rerun else _on_mesh(target, inspection, settings),
         meshes=meshes,
         reference=None if reference is None else targets.function_of(reference),
         profile=profile,

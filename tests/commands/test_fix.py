@@ -138,6 +138,16 @@ def test_what_a_recorded_script_asked_for_is_known_once_it_is_run_again(
         assert x["requested"]["text"].startswith(f"P('{axis}'")
 
 
+def test_a_recorded_script_is_run_and_linted_once_it_is_run_again(sdyscope, recorded, monkeypatch):
+    monkeypatch.chdir(recorded)
+    ran = sdyscope("run", "run:step.1", "--rerun", "--partitioner", "shardy", "--steps", "1")
+    assert (ran.status, ran.err) == (0, "")
+    assert re.search(r"verdict +agrees", ran.out)
+    assert re.search(r"compared with +its jaxpr without shardings", ran.out)
+    linted = sdyscope("lint", "run:step.1", "--rerun", "--no-compile")
+    assert linted.out.startswith("step.1: ")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -148,6 +158,7 @@ def test_what_a_recorded_script_asked_for_is_known_once_it_is_run_again(
         ),
         (["fix", "train.py:step", "--rerun"], ["train.py:step is none", "Leave --rerun out"]),
         (["search", "mlp", "--rerun"], ["mlp is none", "Leave --rerun out"]),
+        (["run", "run:step.1", "--rerun", "--mesh", "data=8"], ["--mesh can't change what"]),
     ],
 )
 def test_a_recorded_program_has_a_script_that_can_be_run_again(
