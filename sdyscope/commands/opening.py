@@ -352,7 +352,8 @@ def _script_of(word: str, record: Record, program: RecordedProgram) -> PythonScr
     else:
         run = record.run_of(processes[0])
         script = script_of(processes[0].arguments, os.getcwd() if run is None else run.directory)
-        if script.kind in ("file", "module"):
+        is_notebook = script.kind == "module" and script.name.startswith("ipykernel")
+        if script.kind in ("file", "module") and not is_notebook:
             return script
         why = "it is no script's, but of code that was typed"
     raise TargetError(f"{program.label} can't be made again: {why}.", file=word)

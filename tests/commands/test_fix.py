@@ -172,6 +172,7 @@ def test_a_recorded_program_has_a_script_that_can_be_run_again(
     ("changed", "said"),
     [
         ({"arguments": ["python", "-c", "import jax"]}, "of code that was typed"),
+        ({"arguments": ["python", "-m", "ipykernel_launcher", "-f", "k.json"]}, "that was typed"),
         ({"arguments": ["python", "train.py", "--token", "***"]}, "is recorded as ***"),
         ({"arguments": ["python", "gone.py"]}, "The script is not there any more."),
     ],
