@@ -287,7 +287,11 @@ class Needs:
             return any(self.on(by_dim, axes) != before for by_dim in taken)
         shape = self.decided.shape(need.value)
         results = self.results_of(need.op, need.value)
-        if kind_of(need.op) in _TOGETHER:
+        if (given_back := self.decided.given_back(need.op)) is not None:
+            # XLA takes the op away: only of another sharding does it make anything.
+            if need.value != given_back and need.value in self.operands(need.op):
+                return False
+        elif kind_of(need.op) in _TOGETHER:
             return True
         order = need.op.attributes.get("permutation")
         if kind_of(need.op) == "transpose" and isinstance(order, tuple):
@@ -550,7 +554,9 @@ class Needs:
             forms = (
                 (op.id, edge.operand if op.kind in BARRIERS else 0)
                 for op, edge in users
-                if op.is_form or (edge.operand == 0 and self.decided.is_reshape(op))
+                if op.is_form
+                or (edge.operand == 0 and self.decided.is_reshape(op))
+                or self.decided.given_back(op) == value
             )
             for further in (*self.boundaries.passed.get(value, ()), *forms):
                 if further not in seen and further[0] not in others:

@@ -146,7 +146,7 @@ class _Search:
         if part.named_after == "value" and not self.leads(collective, part, axes, values):
             # The op makes its own result as it is needed.
             part = self.named_after_op(part)
-            if any(kind_of(op) == "convolution" for op in self.ops(part.tags)):
+            if any(kind_of(op) in REACHING for op in self.ops(part.tags)):
                 values = self.values(part)  # It is not what that makes.
         ops, makers = self.ops(part.tags), self.ops(part.makers)
         origin = self.origin(collective, part, axes, values)
@@ -241,8 +241,8 @@ class _Search:
             for need in self.needs(part.tags, axes)
             if need.value in values and (whole or self.around.covers(need.value, axes))
         ]
-        windows = [op for op in self.ops(part.makers) if kind_of(op) == "convolution"]
-        at_edges = collective.kind == "collective-permute" and bool(windows)
+        reaching = [op for op in self.ops(part.makers) if kind_of(op) in REACHING]
+        at_edges = collective.kind == "collective-permute" and bool(reaching)
         if any(
             not at_edges or self.around.misfit(need, collective, part, axes) < NO_FIT
             for need in needs
