@@ -364,9 +364,13 @@ class Needs:
             score = 2 if elements == math.prod(block) else NO_FIT
         if collective.kind == "all-gather" and not self.covers(need.value, axes):
             score = max(score, 2)
-        wants = need.op is None or need.output is not None or need.op.is_constraint
-        wants = wants or (need.op is not None and kind_of(need.op) in _WHOLE)
-        return score + (0 if wants or self.conflicting(need, axes) else 1)
+        return score + (0 if self.is_said(need, axes) else 1)
+
+    def is_said(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether anything says how the value is needed: what needs it, or the op's others."""
+        op = need.op
+        wants = op is None or need.output is not None or op.is_constraint or kind_of(op) in _WHOLE
+        return wants or bool(self.conflicting(need, axes))
 
     def is_cut_before(self, need: Need, part: Part, axes: tuple[AxisPart, ...]) -> bool:
         """Whether what is moved is a block that was first cut as the op's other tensors have it.
