@@ -1,4 +1,4 @@
-"""Along which dimensions an op puts elements elsewhere."""
+"""Along which dimensions an op puts elements elsewhere, or that it puts none."""
 
 from __future__ import annotations
 
@@ -39,6 +39,35 @@ def rearranged_dims(op: Op, shape: Sequence[int]) -> frozenset[int]:
         case "reverse":
             return frozenset(_numbers(op, "dimensions"))
     return frozenset()
+
+
+def operand_given_back(op: Op, shapes: Sequence[Sequence[int] | None]) -> int | None:
+    """Which operand is the result of an op that cuts, joins, pads, turns or sorts nothing.
+
+    XLA takes such an op away before it partitions (`algebraic_simplifier.cc`): what JAX writes for
+    a padding of none, a slice of all, or a turn of one element. None of any other op.
+
+    Args:
+        op: the op.
+        shapes: of its operands, then of its result; None where that is dynamic.
+    """
+    *given, result = shapes
+    if len(op.types) != 1 or result is None or not given or None in given:
+        return None
+    alike = [operand for operand, shape in enumerate(given) if shape == result]
+    match op.mnemonic:
+        case "slice" | "dynamic_slice":
+            return 0 if given[0] == result else None
+        case "dynamic_update_slice":
+            return 1 if given[1] == result else None
+        case "concatenate":  # The others are empty.
+            return alike[0] if len(alike) == 1 else None
+        case "pad" if len(_numbers(op, "edge_padding_low")) == len(result):
+            return None if rearranged_dims(op, result) else 0
+        case "reverse" | "sort":
+            moved = rearranged_dims(op, result)
+            return 0 if moved and all(result[dim] == 1 for dim in moved) else None
+    return None
 
 
 def _numbers(op: Op, name: str) -> tuple[int, ...]:

@@ -36,18 +36,24 @@ def layout_copied(subject: Subject) -> Iterator[Message]:
     less than 64 KiB per step, and those that read and write less than 5% of what a device reads
     and writes in the step, as `sdyscope cost` counts it. On a TPU small transposes are often free.
     """
-    by_name = {collective.name: collective for collective in subject.collectives.collectives}
+    names = {collective.name: collective for collective in subject.collectives.collectives}
+    copies = list(layout_copies(subject.hlo, names))
+    copied = sum(copy.bytes for copy in copies)
+    if copied < FEW_BYTES:
+        return
+    by_xla = (subject.compiled.cost or {}).get("bytes accessed")
+    step = memory(count_work(subject.hlo), by_xla, None, 1).bytes
+    if 2 * copied < _WORTH * step:
+        return
+    # XLA can name a collective after another op than the one that needs it: its origin says that.
+    by_name = {each.name: each for each in subject.explained_collectives.collectives}
     groups: dict[object, list[tuple[Collective, LayoutCopy]]] = {}
-    for copy in layout_copies(subject.hlo, by_name):
+    for copy in copies:
         collective = by_name[copy.collective]
         part = collective.largest
         where = part.source or (part.scope, part.primitive)
         groups.setdefault((collective.kind, collective.axes, where), []).append((collective, copy))
     totals = {key: sum(copy.bytes for _, copy in members) for key, members in groups.items()}
-    if max(totals.values(), default=0) < FEW_BYTES:
-        return
-    by_xla = (subject.compiled.cost or {}).get("bytes accessed")
-    step = memory(count_work(subject.hlo), by_xla, None, 1).bytes
     for key, members in groups.items():
         # A copy reads and writes.
         if totals[key] >= FEW_BYTES and 2 * totals[key] >= _WORTH * step:
@@ -61,7 +67,7 @@ def _message(
     sides = [side for side in ("operand", "result") if any(c.side == side for _, c in members)]
     part = collective.largest
     along = "" if copy.dimension is None else f", along dimension {copy.dimension},"
-    over = over_text(collective.axes, subject.collectives.mesh)
+    over = over_text(collective.axes, subject.explained_collectives.mesh)
     return Message(
         f"The {listed(sides)} of this {collective.kind} over {over}{along} {_is(sides)} copied "
         f"into another layout: a device copies {size(total)} per step, which is "

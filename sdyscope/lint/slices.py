@@ -33,12 +33,18 @@ def slices_crossed_in_loop(subject: Subject) -> Iterator[Message]:
     mesh = collectives.mesh
     if mesh is None or mesh.size != topology.num_devices:
         raise NotApplicable("The mesh is not that of the devices, so placement is not known.")
-    groups: dict[object, list[tuple[Collective, Part]]] = {}
-    for collective in collectives.collectives:
+
+    def crosses(collective: Collective) -> bool:
         if not collective.axes or (collective.count < 2 and not collective.unknown_trips):
-            continue
+            return False
         along = dimensions_along(collective.axes, mesh, topology)
-        if along is None or "slice" not in along:
+        return along is not None and "slice" in along
+
+    crossing = {each.name for each in collectives.collectives if crosses(each)}
+    groups: dict[object, list[tuple[Collective, Part]]] = {}
+    # With origins: XLA can name a collective after another op than the one that needs it.
+    for collective in subject.explained_collectives.collectives if crossing else ():
+        if collective.name not in crossing:
             continue
         part = collective.largest
         if collective.kind in ("all-reduce", "reduce-scatter") and part.phase != "forward":

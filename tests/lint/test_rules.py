@@ -2,12 +2,14 @@
 
 import os
 import re
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from sdyscope.lint import RULES, linted
+from sdyscope.analysis.collectives.comms import collectives_under
+from sdyscope.lint import RULES, linted, subject
 from tests import lint_cases, lint_collective_cases, lint_wasted_cases
 from tests.lint_cases import CASES
 
@@ -86,6 +88,27 @@ def test_what_works_on_a_whole_dimension_is_not_said_to_contract_it():
     assert [finding.tensor.rpartition("/")[2] for finding in outcome.findings] == ["fft"]
     assert [finding.hint for finding in outcome.findings] == [
         "Let the program have its dimensions in another order."
+    ]
+
+
+@pytest.mark.compiles
+def test_a_copy_is_at_the_op_that_needs_the_collective(monkeypatch):
+    """XLA may name that after another, as of JAX 0.11; its origin says which needs it."""
+
+    def as_xla_names(program, partitioner=None, on=None, *, origins=True):
+        collectives = collectives_under(program, partitioner, on, origins=origins)
+        if origins:
+            return collectives
+        return collectives.with_parts(
+            lambda _, part: replace(part, source=None, scope="", primitive="elsewhere")
+        )
+
+    monkeypatch.setattr(subject, "collectives_under", as_xla_names)
+    columns = lint_cases.gathered_whole(None, "data")
+    outcome = linted(columns, select=["layout-copied"], compiled=True)
+    (collective,) = columns.collectives().collectives
+    assert [(finding.tensor, finding.source) for finding in outcome.findings] == [
+        (collective.largest.primitive, collective.largest.source)
     ]
 
 

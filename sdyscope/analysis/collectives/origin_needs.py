@@ -287,7 +287,11 @@ class Needs:
             return any(self.on(by_dim, axes) != before for by_dim in taken)
         shape = self.decided.shape(need.value)
         results = self.results_of(need.op, need.value)
-        if kind_of(need.op) in _TOGETHER:
+        if (given_back := self.decided.given_back(need.op)) is not None:
+            # XLA takes the op away: only of another sharding does it make anything.
+            if need.value != given_back and need.value in self.operands(need.op):
+                return False
+        elif kind_of(need.op) in _TOGETHER:
             return True
         order = need.op.attributes.get("permutation")
         if kind_of(need.op) == "transpose" and isinstance(order, tuple):
@@ -360,9 +364,13 @@ class Needs:
             score = 2 if elements == math.prod(block) else NO_FIT
         if collective.kind == "all-gather" and not self.covers(need.value, axes):
             score = max(score, 2)
-        wants = need.op is None or need.output is not None or need.op.is_constraint
-        wants = wants or (need.op is not None and kind_of(need.op) in _WHOLE)
-        return score + (0 if wants or self.conflicting(need, axes) else 1)
+        return score + (0 if self.is_said(need, axes) else 1)
+
+    def is_said(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether anything says how the value is needed: what needs it, or the op's others."""
+        op = need.op
+        wants = op is None or need.output is not None or op.is_constraint or kind_of(op) in _WHOLE
+        return wants or bool(self.conflicting(need, axes))
 
     def is_cut_before(self, need: Need, part: Part, axes: tuple[AxisPart, ...]) -> bool:
         """Whether what is moved is a block that was first cut as the op's other tensors have it.
@@ -550,7 +558,9 @@ class Needs:
             forms = (
                 (op.id, edge.operand if op.kind in BARRIERS else 0)
                 for op, edge in users
-                if op.is_form or (edge.operand == 0 and self.decided.is_reshape(op))
+                if op.is_form
+                or (edge.operand == 0 and self.decided.is_reshape(op))
+                or self.decided.given_back(op) == value
             )
             for further in (*self.boundaries.passed.get(value, ()), *forms):
                 if further not in seen and further[0] not in others:

@@ -146,7 +146,7 @@ class _Search:
         if part.named_after == "value" and not self.leads(collective, part, axes, values):
             # The op makes its own result as it is needed.
             part = self.named_after_op(part)
-            if any(kind_of(op) == "convolution" for op in self.ops(part.tags)):
+            if any(kind_of(op) in REACHING for op in self.ops(part.tags)):
                 values = self.values(part)  # It is not what that makes.
         ops, makers = self.ops(part.tags), self.ops(part.makers)
         origin = self.origin(collective, part, axes, values)
@@ -241,12 +241,9 @@ class _Search:
             for need in self.needs(part.tags, axes)
             if need.value in values and (whole or self.around.covers(need.value, axes))
         ]
-        windows = [op for op in self.ops(part.makers) if kind_of(op) == "convolution"]
-        at_edges = collective.kind == "collective-permute" and bool(windows)
-        if any(
-            not at_edges or self.around.misfit(need, collective, part, axes) < NO_FIT
-            for need in needs
-        ):
+        reaching = [op for op in self.ops(part.makers) if kind_of(op) in REACHING]
+        at_edges = collective.kind == "collective-permute" and bool(reaching)
+        if any(not at_edges or self.is_moved(need, axes, collective, part) for need in needs):
             return True
         # What an op makes has no dimension that it sums, along which it could be gathered.
         for_maker = [
@@ -635,14 +632,24 @@ class _Search:
                 misfits = [self.around.misfit(need, collective, part, axes) for need in needs]
                 is_exchange = collective.kind == "all-to-all"
                 is_permuted = collective.kind == "collective-permute"
+                edges = [is_permuted and self.is_own_edge(need, ops, axes, part) for need in needs]
+                # Beside an edge, which is like no block, what fits is it only if it is moved.
+                fitting = [
+                    NO_FIT
+                    if any(edges) and not self.is_moved(need, axes, collective, part)
+                    else misfit
+                    for need, misfit in zip(needs, misfits, strict=True)
+                ]
                 is_followed = bool(part.makers) or part.argument is not None
                 # What is gathered over several axes, one after the other, fits only in the end.
                 best = min(
                     range(len(needs)),
                     key=lambda at: (
                         bool(calls) and needs[at].call not in (None, *calls),
-                        misfits[at] > 1,
+                        fitting[at] > 1,
                         needs[at].value not in values,
+                        min(fitting[at], NO_FIT),
+                        not edges[at],
                         misfits[at],
                         is_permuted
                         and not (
@@ -702,6 +709,26 @@ class _Search:
                     unlike = unlike or any(others)
                 return origin and replace(origin, uncertain=unlike)
         return self.moved_before(ops, collective, part, values)
+
+    def is_moved(
+        self, need: Need, axes: tuple[AxisPart, ...], collective: Collective, part: Part
+    ) -> bool:
+        """Whether what is communicated is like a block of a value that is known to be moved."""
+        return self.around.misfit(need, collective, part, axes) < NO_FIT and self.around.is_said(
+            need, axes
+        )
+
+    def is_own_edge(
+        self, need: Need, ops: Container[Op], axes: tuple[AxisPart, ...], part: Part
+    ) -> bool:
+        """Whether it is the edge of a block that one of some ops itself reaches into."""
+        op = need.op
+        return (
+            op is not None
+            and op in ops
+            and kind_of(op) in REACHING
+            and self.around.is_edge(need, axes, part)
+        )
 
     def fits_elsewhere(
         self,

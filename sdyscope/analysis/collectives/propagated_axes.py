@@ -14,6 +14,7 @@ from sdyscope.errors import ConversionError
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import Propagated, PropagatedValue, ValueId
 from sdyscope.graph import Op, OpGraph, Sharding
+from sdyscope.graph.rearranged_dims import operand_given_back
 from sdyscope.values.convert import (
     to_hlo_sharding,
     to_named_sharding,
@@ -200,6 +201,13 @@ class PropagatedAxes:
             return False
         shapes = self.shape(self.graph.operand_values[op.id][0]), self.shape((op.id, 0))
         return len({None if shape is None else math.prod(shape) for shape in shapes}) == 1
+
+    def given_back(self, op: Op) -> ValueId | None:
+        """The operand that an op has for a result, which XLA takes away; None of any other op."""
+        operands = self.graph.operand_values[op.id]
+        shapes = [self.shape(value) for value in operands]
+        at = operand_given_back(op, [*shapes, self.shape((op.id, 0))]) if op.types else None
+        return None if at is None else operands[at]
 
     def shape(self, value: ValueId) -> tuple[int, ...] | None:
         """Its whole shape; None where that is dynamic, or it is no tensor."""

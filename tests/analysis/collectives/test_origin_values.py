@@ -1766,3 +1766,77 @@ def test_xla_may_split_a_sum_to_which_an_axis_comes_from_far_away() -> None:
     assert origin.may_split
     without = inspection.what_if({"x": None, "w": None}).collectives("gspmd")
     assert "split" in {origin.kind for _, _, origin in parts_of(without)}
+
+
+def none_padded(x: Any) -> Any:
+    return jax.lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0)] * x.ndim)
+
+
+def all_sliced(x: Any) -> Any:
+    return jax.lax.dynamic_slice(x, (0,) * x.ndim, x.shape)
+
+
+def all_written(x: Any) -> Any:
+    return jax.lax.dynamic_update_slice(jnp.zeros_like(x), x, (0,) * x.ndim)
+
+
+def joined_to_nothing(x: Any) -> Any:
+    return jnp.concatenate([x, jnp.zeros((x.shape[0], 0), x.dtype)], 1)
+
+
+def turned_alone(x: Any) -> Any:
+    return jax.lax.rev(x[..., None], (x.ndim,))[..., 0]
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize(
+    "given_back", [none_padded, all_sliced, all_written, joined_to_nothing, turned_alone]
+)
+def test_what_xla_takes_away_requires_nothing(given_back: Any, partitioner: Any) -> None:
+    """XLA gathers for the Fourier transform behind it; as of JAX 0.11 it names what makes that."""
+
+    @jax.jit
+    def step(x: Any) -> Any:
+        return jnp.fft.fft(given_back(jax.lax.complex(jnp.cos(x), x)))
+
+    collectives = collectives_of(step, abstract((8, 32), "data", "model"), partitioner=partitioner)
+    parts = parts_of(collectives)
+    assert {(collective.kind, origin.op) for collective, _, origin in parts} == {
+        ("all-gather", "fft")
+    }
+    assert not any(origin.uncertain for _, _, origin in parts)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_the_edges_of_blocks_are_for_the_op_that_reaches_into_them(partitioner: Any) -> None:
+    """As of JAX 0.11 XLA names them as what it moves for the op that takes the result."""
+
+    @jax.jit
+    def step(x: Any) -> Any:
+        moved = jax.lax.pad(jnp.cos(x), 0.0, [(0, 0, 0), (1, -1, 0)])
+        return jnp.fft.fft(constrained(moved, "data", "model"))
+
+    collectives = collectives_of(step, abstract((8, 32), "data", "model"), partitioner=partitioner)
+    permuted = [
+        origin
+        for collective, _, origin in parts_of(collectives)
+        if collective.kind == "collective-permute"
+    ]
+    assert permuted
+    assert {(origin.op, origin.kind) for origin in permuted} == {("pad", "rearrangement")}
+
+
+def test_what_a_slice_takes_from_other_blocks_is_not_for_the_product_behind_it() -> None:
+    """What it gives has blocks like the edge, which the product takes as they are."""
+
+    @jax.jit
+    def step(x: Any, w: Any) -> Any:
+        x = constrained(jnp.cos(x), "data", None)
+        ends = x[:8], x[-8:]
+        return [jnp.einsum("rc,rcd->rd", constrained(end, "data", None), w) for end in ends]
+
+    arguments = abstract((32, 16), "data"), abstract((8, 16, 4), "data")
+    collectives = collectives_of(step, *arguments)
+    origins = [origin for _, _, origin in parts_of(collectives)]
+    assert {(origin.op, origin.kind) for origin in origins} == {("slice", "rearrangement")}
+    assert not any(origin.uncertain for origin in origins)
