@@ -21,10 +21,10 @@ from sdyscope.facts.differences import PropagatedDiff
 from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.propagated import Propagated, ValueId
-from sdyscope.facts.sharded import Sharded, byte_count, requested_sharding
+from sdyscope.facts.sharded import Sharded, byte_count, requested_open_dims, requested_sharding
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.staged import Staged
-from sdyscope.values.convert import to_placement, unspecified_dims
+from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import TensorSharding
@@ -471,7 +471,7 @@ def _is_as_requested(asked: RequestedTensor, place: Placement | None) -> bool:
     if asked.is_partly_manual:
         # What a body's own axes cut the partitioner may cut further, over the others.
         return place.refines(wanted)
-    opened = unspecified_dims(asked.sharding, rank)
+    opened = requested_open_dims(asked)
     if not opened:
         return wanted == place.without_manual
     return all(wanted.dims[k] == place.dims[k] for k in range(rank) if k not in opened)
