@@ -156,8 +156,9 @@ def _compare(tensor: Tensor, partitioner: Partitioner, there: Annotation) -> Ite
     requested = requested_sharding(asked)
     if asked.sharding is None or requested is None:
         # JAX writes that every scalar is replicated (`jax/_src/interpreters/pxla.py`): it can't be
-        # anything else.
-        is_array = tensor.kind in ("argument", "result") and tensor.shape != ()
+        # anything else. One PRNG key is a scalar to it, whose words are dimensions in the module.
+        is_scalar = len(asked.shape) <= asked.key_dims
+        is_array = tensor.kind in ("argument", "result") and not is_scalar
         by_maker = returned_sharding(asked)
         if by_maker is not None and lowered.placement == by_maker.placement:
             return

@@ -351,6 +351,20 @@ def test_a_free_dimension_has_the_explicit_axes_of_its_type():
     assert [(each.rule, each.partitioner) for each in errors] == [("open-dims-differ", "shardy")]
 
 
+def test_one_prng_key_is_a_scalar_that_nobody_sharded():
+    """JAX writes that it is replicated, as of every scalar, and no axis is Explicit."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 8))
+    mesh = compat.device_mesh(MESH, jax.devices())
+    rows = jax.ShapeDtypeStruct((16, 8), "float32", sharding=JaxNamedSharding(mesh, P("data")))
+
+    def step(key, keys, x):
+        return x + jax.random.normal(key, x.shape) + jax.random.normal(keys[0], x.shape)
+
+    inspection = Inspection(Program("step", jax.jit(step), (key, keys, rows)))
+    assert {each.rule for each in inspection.check().findings} == {"request-note"}
+
+
 def test_both_placements_are_said_in_words():
     text = 'mhlo.sharding = "{devices=[1,4]<=[4]}"'
     assert checked(ASKED, text, "gspmd") == [

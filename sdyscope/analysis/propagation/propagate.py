@@ -357,6 +357,8 @@ def _values(table: TensorTable, sides: _Sides) -> Iterator[ProgramValue]:
             meant = other.meant(tensor, partitioner)
             if meant is not None:
                 ids[partitioner] = meant
+        if tensor.kind == "constraint" and _is_in_reducer(ids, sides):
+            continue
         if first in ids and tensor.kind in _OWN_ROW:
             taken.add(ids[first].value)
         yield _tensor(tensor, ids, sides, author_known)
@@ -372,6 +374,12 @@ def _values(table: TensorTable, sides: _Sides) -> Iterator[ProgramValue]:
                 if value in paired:
                     ids[partitioner] = _Meant(paired[value])
             yield _inside(value, ids, sides)
+
+
+def _is_in_reducer(ids: _Ids, sides: _Sides) -> bool:
+    """Whether it is of the scalars that a `psum` adds: JAX constrains these too, and none is split."""
+    found = _found(ids, sides).values()
+    return bool(found) and all(each.decided.fate == "not partitioned" for each in found)
 
 
 def _tensor(tensor: Tensor, ids: _Ids, sides: _Sides, author_known: bool) -> ProgramValue:
