@@ -378,8 +378,8 @@ def _values(table: TensorTable, sides: _Sides) -> Iterator[ProgramValue]:
 
 def _is_in_reducer(ids: _Ids, sides: _Sides) -> bool:
     """Whether it is of the scalars that a `psum` adds: JAX constrains these, and none is split."""
-    found = _found(ids, sides).values()
-    return bool(found) and all(each.decided.fate == "not partitioned" for each in found)
+    fates = {each.decided.fate for each in _found(ids, sides).values()}
+    return fates == {"not partitioned"}
 
 
 def _tensor(tensor: Tensor, ids: _Ids, sides: _Sides, author_known: bool) -> ProgramValue:
