@@ -37,10 +37,14 @@ from sdyscope.facts.findings import (
     UnreadAttribute,
 )
 from sdyscope.facts.program import Partitioner, RequestedTensor
-from sdyscope.facts.sharded import Sharded, requested_sharding, returned_sharding
+from sdyscope.facts.sharded import (
+    Sharded,
+    requested_open_dims,
+    requested_sharding,
+    returned_sharding,
+)
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.graph import OpGraph
-from sdyscope.values.convert import unspecified_dims
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import axes_digits
 from sdyscope.values.sharding import NamedSharding, TensorSharding
@@ -152,8 +156,9 @@ def _compare(tensor: Tensor, partitioner: Partitioner, there: Annotation) -> Ite
     requested = requested_sharding(asked)
     if asked.sharding is None or requested is None:
         # JAX writes that every scalar is replicated (`jax/_src/interpreters/pxla.py`): it can't be
-        # anything else.
-        is_array = tensor.kind in ("argument", "result") and tensor.shape != ()
+        # anything else. One PRNG key is a scalar to it, whose words are dimensions in the module.
+        is_scalar = len(asked.shape) <= asked.key_dims
+        is_array = tensor.kind in ("argument", "result") and not is_scalar
         by_maker = returned_sharding(asked)
         if by_maker is not None and lowered.placement == by_maker.placement:
             return
@@ -223,11 +228,10 @@ def _compare_open(
     partitioner: Partitioner,
     lowered: Sharded,
 ) -> Iterator[Observation]:
-    rank = len(asked.shape)
-    expected = unspecified_dims(sharding, rank)
+    expected = requested_open_dims(asked)
     if asked.is_partly_manual:
         # The other axes stay the compiler's, so JAX leaves every dimension open to them.
-        expected = tuple(range(rank))
+        expected = tuple(range(len(asked.shape)))
     if lowered.open_dims != expected:
         fact = OtherOpenDims(sharding, expected, lowered)
         yield _observed(tensor, "open-dims-differ", fact, partitioner)

@@ -131,6 +131,8 @@ class RequestedTensor:
             a lambda, and of all else.
         priorities: Shardy's user priority of each dimension of a constraint, None where there is
             none; empty for none at all. JAX has no words for it: a primitive of one's own has.
+        unconstrained: dimensions of a constraint that are left to the compiler, although its value
+            has Explicit axes there by its type, which `sharding` names.
         returned: of a result that jit is not told to place: what it is by its type, where all axes
             of the mesh are Explicit, or by the out_specs of a shard_map that is manual over its
             whole mesh; None for all else.
@@ -150,6 +152,7 @@ class RequestedTensor:
     manual_axes: tuple[str, ...] = ()
     mapped: str = ""
     priorities: tuple[int | None, ...] = ()
+    unconstrained: tuple[int, ...] = ()
     returned: NamedSharding | None = None
     notes: tuple[Remark, ...] = ()
 

@@ -85,9 +85,20 @@ def requested_sharding(asked: RequestedTensor) -> Sharded | None:
     """What was requested of a tensor; None where it was left to the compiler."""
     if asked.sharding is None:
         return None
-    return _requested(
+    sharded = _requested(
         asked.sharding, tuple(asked.shape), asked.dtype, asked.manual_axes, asked.memory
     )
+    if not asked.unconstrained or sharded.placement is None:
+        return sharded
+    return replace(sharded, open_dims=requested_open_dims(asked))
+
+
+def requested_open_dims(asked: RequestedTensor) -> tuple[int, ...]:
+    """The dimensions of a request that are left to the compiler; none where all of it is."""
+    if asked.sharding is None:
+        return ()
+    opened = unspecified_dims(asked.sharding, len(asked.shape))
+    return tuple(sorted({*opened, *asked.unconstrained}))
 
 
 def returned_sharding(asked: RequestedTensor) -> Sharded | None:

@@ -10,6 +10,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError, ConversionError, TargetError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.sharded import requested_open_dims
 from sdyscope.facts.snapshots import STAGES, Item, Stage, StageText
 from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import Hardware
@@ -18,7 +19,7 @@ from sdyscope.snapshots.inside import Decided, scope_name, values_inside
 from sdyscope.snapshots.items import cells_of, counted, placed
 from sdyscope.snapshots.values import KINDS, NOTHING, PLACED, Key, Kind, Snapshot
 from sdyscope.staged import Staged
-from sdyscope.values.convert import to_placement, unspecified_dims
+from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.words.account import unplaced_clause
@@ -248,7 +249,7 @@ def _requested(asked: RequestedTensor | None) -> str:
     rank = len(asked.shape)
     try:
         place = to_placement(asked.sharding, rank)
-        opened = unspecified_dims(asked.sharding, rank)
+        opened = requested_open_dims(asked)
     except ConversionError:
         return in_memory(str(asked.sharding), asked.memory)
     return in_memory(sharding_text(None, place, asked.sharding.mesh, opened), asked.memory)

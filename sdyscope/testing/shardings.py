@@ -12,6 +12,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError, TargetError, kind_of
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.propagated import NamedValue
+from sdyscope.facts.sharded import requested_open_dims
 from sdyscope.facts.tensors import Tensor
 from sdyscope.inspection import Inspection
 from sdyscope.snapshots.inside import Decided
@@ -288,8 +289,7 @@ def _requested(
 ) -> tuple[Placement | None, tuple[int, ...], str]:
     if asked is None or asked.sharding is None:
         return None, (), "nothing"
-    opened = unspecified_dims(asked.sharding, rank)
-    return to_placement(asked.sharding, rank), opened, str(asked.sharding)
+    return to_placement(asked.sharding, rank), requested_open_dims(asked), str(asked.sharding)
 
 
 def _lowered(

@@ -13,6 +13,7 @@ from sdyscope.analysis.check import check
 from sdyscope.annotations import Annotation, read_annotations
 from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Program, RequestedTensor
+from sdyscope.facts.sharded import requested_open_dims
 from sdyscope.facts.tensors import LoweredTensors, Tensor, TensorTable, tensor_table
 from sdyscope.graph import build
 from sdyscope.inspection import Inspection
@@ -327,6 +328,41 @@ def test_of_results_on_explicit_axes_only_what_types_leave_open_is_noted(explici
         assert notes == []
     else:
         assert notes[0] == ("request-note", "result[0] [request-note]")
+
+
+@pytest.mark.skipif(
+    jax.__version_info__ < (0, 8), reason="Explicit axes need their mesh in a context there"
+)
+def test_a_free_dimension_has_the_explicit_axes_of_its_type():
+    kinds = (jax.sharding.AxisType.Explicit, jax.sharding.AxisType.Auto)
+    mesh = jax.sharding.AbstractMesh((2, 2), ("data", "model"), axis_types=kinds)
+    rows = jax.ShapeDtypeStruct((16, 8), "float32", sharding=JaxNamedSharding(mesh, P("data")))
+    spec = P(P.UNCONSTRAINED, "model")
+
+    def step(x):
+        return jax.lax.with_sharding_constraint(x * 2, JaxNamedSharding(mesh, spec))
+
+    inspection = Inspection(Program("step", jax.jit(step), (rows,)))
+    (asked,) = (each for each in inspection.requested if each.kind == "constraint")
+    assert asked.sharding.spec == PartitionSpec.of(("data",), "model")
+    assert requested_open_dims(asked) == (0,)
+    errors = [each for each in inspection.check().findings if each.severity == "error"]
+    # JAX closes what is left open under Shardy, and nothing else is amiss.
+    assert [(each.rule, each.partitioner) for each in errors] == [("open-dims-differ", "shardy")]
+
+
+def test_one_prng_key_is_a_scalar_that_nobody_sharded():
+    """JAX writes that it is replicated, as of every scalar, and no axis is Explicit."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 8))
+    mesh = compat.device_mesh(MESH, jax.devices())
+    rows = jax.ShapeDtypeStruct((16, 8), "float32", sharding=JaxNamedSharding(mesh, P("data")))
+
+    def step(key, keys, x):
+        return x + jax.random.normal(key, x.shape) + jax.random.normal(keys[0], x.shape)
+
+    inspection = Inspection(Program("step", jax.jit(step), (key, keys, rows)))
+    assert {each.rule for each in inspection.check().findings} == {"request-note"}
 
 
 def test_both_placements_are_said_in_words():

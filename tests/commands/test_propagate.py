@@ -220,6 +220,16 @@ def test_a_shard_map_over_some_axes_leaves_the_others_to_the_partitioner(sdyscop
         assert value["as_requested"] == {"shardy": True}
 
 
+def test_what_jax_constrains_of_the_scalars_that_a_sum_adds_is_no_row(sdyscope, tmp_path):
+    path = tmp_path / "summed.py"
+    summed = PARTLY_MANUAL.replace("jnp.sin", "lambda x: jax.lax.psum(x * 2, 'a')")
+    path.write_text(summed.replace('out_specs=P("a")', "out_specs=P()"))
+    document = sdyscope("propagate", f"{path}:program", "--all", "--json").document("propagate")
+    written = [value for value in document["values"] if value["section"] == "by JAX"]
+    assert written
+    assert all(value["propagated"]["shardy"]["fate"] != "not partitioned" for value in written)
+
+
 @pytest.mark.compiles
 def test_shard_map(sdyscope, tmp_path):
     path = tmp_path / "mapped.py"

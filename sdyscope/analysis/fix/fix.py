@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.comms import collectives_under
+from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.cost.cost import cost_of
 from sdyscope.analysis.cost.links import axes_levels
 from sdyscope.analysis.cost.order import slowest
@@ -207,7 +208,12 @@ class _Fixer:
             tried=self.tried,
             compiled=self.compiled,
             seconds=time.perf_counter() - self.began,
-            notes=(*self.trials.notes, *self.trials.crashes, *self.error_of_times()),
+            notes=(
+                *self.trials.notes,
+                *self.trials.crashes,
+                *self.error_of_times(),
+                *self.counted_once(collectives),
+            ),
             account=account_of(self.program),
         )
 
@@ -661,6 +667,7 @@ class _Fixer:
             corrects = any(proposal.corrects for proposal in edited.candidate.proposals)
             # An edit of an annotation changes no number; one of code is not shown unless it is run.
             rewrites = edited.candidate.prediction is None
+            redraws = any(edit.kind == "setting" for edit in _edits(edited.candidate))
             proven = [remedy.edits for remedy in remedies if remedy.proven]
             if _edits(edited.candidate) in proven:
                 continue  # The same edit, written in another way.
@@ -674,6 +681,7 @@ class _Fixer:
                         alone,
                         corrects=corrects,
                         rewrites=rewrites,
+                        redraws=redraws,
                     )
             if numbers.verdict == "corrected":
                 verdict = "corrects"
@@ -754,6 +762,11 @@ class _Fixer:
         """How far the estimates of times are known to be off, where there are any."""
         if self.before.seconds is not None:
             yield error_of_estimates(self.program.compiled("shardy", self.on).device_kind)
+
+    def counted_once(self, collectives: Collectives) -> Iterator[Remark]:
+        """That loops of unknown trip count are weighed as if they ran once, where there are any."""
+        if count := sum(each.unknown_trips for each in collectives.collectives):
+            yield Remark("counted once", count=count)
 
     def change(self, after: Figures) -> Change:
         """What an edited program takes once it is compiled."""

@@ -75,6 +75,7 @@ class Twin:
         *,
         corrects: bool = False,
         rewrites: bool = False,
+        redraws: bool = False,
     ) -> Numbers:
         """Whether an edited program computes the same.
 
@@ -85,6 +86,8 @@ class Twin:
                 compared with itself on a mesh of one device.
             rewrites: whether it changes what the code computes with, not annotations alone: then
                 every result has to be compared.
+            redraws: whether it makes the generator draw other random numbers: results that agree
+                then say how little these weigh, not that they are the same.
         """
         from sdyscope.stages.executed.one_device import compute_dtypes, draws_random_numbers
 
@@ -126,12 +129,15 @@ class Twin:
             )
         count, worst, error, allowed, within = own
         verdict: NumbersVerdict = "differ"
-        if within:
+        draws = draws_random_numbers(edited.traced)
+        if redraws and draws:
+            verdict = "other random"
+        elif within:
             verdict = "same"
             if corrects:
                 as_it_is = _compared(results, before, expected, computed)
                 verdict = "same" if as_it_is is None or as_it_is[4] else "corrected"
-        elif draws_random_numbers(edited.traced):
+        elif draws:
             verdict = "other random"
         reason = ""
         if rewrites and verdict in ("same", "corrected") and count < len(results):

@@ -21,10 +21,10 @@ from sdyscope.facts.differences import PropagatedDiff
 from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.propagated import Propagated, ValueId
-from sdyscope.facts.sharded import Sharded, byte_count, requested_sharding
+from sdyscope.facts.sharded import Sharded, byte_count, requested_open_dims, requested_sharding
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.staged import Staged
-from sdyscope.values.convert import to_placement, unspecified_dims
+from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import TensorSharding
@@ -357,6 +357,8 @@ def _values(table: TensorTable, sides: _Sides) -> Iterator[ProgramValue]:
             meant = other.meant(tensor, partitioner)
             if meant is not None:
                 ids[partitioner] = meant
+        if tensor.kind == "constraint" and _is_in_reducer(ids, sides):
+            continue
         if first in ids and tensor.kind in _OWN_ROW:
             taken.add(ids[first].value)
         yield _tensor(tensor, ids, sides, author_known)
@@ -372,6 +374,12 @@ def _values(table: TensorTable, sides: _Sides) -> Iterator[ProgramValue]:
                 if value in paired:
                     ids[partitioner] = _Meant(paired[value])
             yield _inside(value, ids, sides)
+
+
+def _is_in_reducer(ids: _Ids, sides: _Sides) -> bool:
+    """Whether it is of the scalars that a `psum` adds: JAX constrains these, and none is split."""
+    fates = {each.decided.fate for each in _found(ids, sides).values()}
+    return fates == {"not partitioned"}
 
 
 def _tensor(tensor: Tensor, ids: _Ids, sides: _Sides, author_known: bool) -> ProgramValue:
@@ -471,7 +479,7 @@ def _is_as_requested(asked: RequestedTensor, place: Placement | None) -> bool:
     if asked.is_partly_manual:
         # What a body's own axes cut the partitioner may cut further, over the others.
         return place.refines(wanted)
-    opened = unspecified_dims(asked.sharding, rank)
+    opened = requested_open_dims(asked)
     if not opened:
         return wanted == place.without_manual
     return all(wanted.dims[k] == place.dims[k] for k in range(rank) if k not in opened)

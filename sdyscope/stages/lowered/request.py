@@ -286,10 +286,12 @@ def _constraint(boundary: Boundary, ordinal: int) -> RequestedTensor:
         notes.append(Remark(boundary.role, count=boundary.index or 0))
     if boundary.manual_axes:
         notes.append(Remark("local shape"))
+    unconstrained: tuple[int, ...] = ()
     (aval,), (sharding,) = boundary.avals, boundary.shardings
     if isinstance(sharding, JaxNamedSharding):
         if boundary.role == "constraint":
-            sharding = sharding.update(spec=_lowered_spec(sharding.spec, aval, boundary))
+            spec, unconstrained = _lowered_spec(sharding.spec, aval, boundary)
+            sharding = sharding.update(spec=spec)
         elif boundary.role == "reshard" and not compat.all_explicit(sharding.mesh):
             notes.append(Remark("Explicit axes alone", str(sharding.spec)))
             sharding = None
@@ -303,21 +305,31 @@ def _constraint(boundary: Boundary, ordinal: int) -> RequestedTensor:
         ordinal=ordinal,
         manual_axes=boundary.manual_axes,
         priorities=boundary.priorities,
+        unconstrained=unconstrained,
     )
 
 
-def _lowered_spec(spec: JaxPartitionSpec, aval: Any, boundary: Boundary) -> JaxPartitionSpec:
-    """The spec of a constraint, with free dimensions (vmap adds some) and Explicit axes put in."""
+def _lowered_spec(
+    spec: JaxPartitionSpec, aval: Any, boundary: Boundary
+) -> tuple[JaxPartitionSpec, tuple[int, ...]]:
+    """The spec of a constraint, with free dimensions (vmap adds some) and Explicit axes put in.
+
+    And the dimensions that are free beyond the Explicit axes that they have.
+    """
+    unconstrained = []
     entries = list(compat.spec_entries(spec))
     entries += [None] * (len(aval.shape) - len(entries))
     for dimension in boundary.unconstrained:
         entries[dimension] = JaxPartitionSpec.UNCONSTRAINED
     for dimension, of_type in enumerate(compat.spec_entries(aval.sharding.spec)[: len(entries)]):
         entry = entries[dimension]
-        if of_type is not None and entry is not JaxPartitionSpec.UNCONSTRAINED:
+        if of_type is not None and entry is JaxPartitionSpec.UNCONSTRAINED:
+            entries[dimension] = _axes(of_type)
+            unconstrained.append(dimension)
+        elif of_type is not None:
             entries[dimension] = (*_axes(of_type), *_axes(entry))
     merged: JaxPartitionSpec = spec.update(partitions=tuple(entries))
-    return merged
+    return merged, tuple(unconstrained)
 
 
 def _axes(entry: Any) -> tuple[str, ...]:

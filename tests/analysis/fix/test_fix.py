@@ -587,3 +587,37 @@ def test_what_is_constrained_is_edited_at_its_constraint_alone(tmp_path):
     new = {edit.name for edit in edits if edit.kind == "new constraint"}
     assert 'x @ w["in"]' in new
     assert not any("with_sharding_constraint" in name for name in new)
+
+
+DRAWN = """
+import jax, jax.numpy as jnp, sdyscope
+from jax.lax import with_sharding_constraint as constrain
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+MESH = {"data": 8}
+jax.config.update("jax_threefry_partitionable", False)
+
+def program(mesh):
+    rows = NamedSharding(mesh, P("data"))
+
+    def step(key, x):
+        kept = constrain(jax.random.bernoulli(key, 0.5, x.shape), rows)
+        drawn = x + 1e-9 * jnp.where(kept, x, 0)
+        return jax.lax.while_loop(lambda x: x.sum() < 1, lambda x: x + 1, drawn)
+
+    x = jax.ShapeDtypeStruct((512, 64), jnp.float32, sharding=rows)
+    return sdyscope.Program("step", jax.jit(step), (jax.eval_shape(lambda: jax.random.key(0)), x))
+"""
+
+
+def test_other_random_numbers_are_not_proven_and_what_counts_once_is_said(tmp_path):
+    file = tmp_path / "drawn.py"
+    file.write_text(DRAWN)
+
+    def build():
+        return resolve(f"{file}:program")
+
+    answer = fixed(Inspection(build(), ("shardy",)), build, effort=QUICK, root=str(tmp_path))
+    (remedy,) = (each for each in answer.remedies if each.edits[0].kind == "setting")
+    assert (remedy.numbers.verdict, remedy.proven) == ("other random", False)
+    assert "counted once" in [note.kind for note in answer.notes]

@@ -43,3 +43,21 @@ def test_what_xla_simplifies_wrongly_on_one_device_is_not_the_edits_error():
     program = Inspection(blocks, ("shardy",))
     numbers = Twin(program).against(program, lambda: blocks, corrects=True)
     assert (numbers.verdict, numbers.compared, numbers.is_simplified) == ("same", 1, False)
+
+
+@pytest.mark.compiles
+def test_other_random_numbers_are_not_the_same_because_they_weigh_little():
+    def dropped(key, x):
+        kept = jax.random.bernoulli(key, 0.5, x.shape)
+        return x + 1e-9 * jnp.where(kept, x, 0)
+
+    arguments = (
+        jax.eval_shape(lambda: jax.random.key(0)),
+        jax.ShapeDtypeStruct((64,), jnp.float32),
+    )
+    program = Inspection(Program("dropped", jax.jit(dropped), arguments), ("shardy",))
+    twin = Twin(program)
+    assert twin.against(program).verdict == "same"
+    assert twin.against(program, redraws=True).verdict == "other random"
+    still = Inspection(Program("still", jax.jit(lambda x: x * 2), arguments[1:]), ("shardy",))
+    assert Twin(still).against(still, redraws=True).verdict == "same"
