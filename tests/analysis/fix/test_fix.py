@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
+import jax
 import pytest
 from page_files import fenced
 
@@ -610,6 +611,15 @@ def program(mesh):
 """
 
 
+@pytest.fixture
+def own_generator():
+    """Afterwards JAX draws as before: a program's file sets that as long as Python has it."""
+    before = jax.config.jax_threefry_partitionable
+    yield
+    jax.config.update("jax_threefry_partitionable", before)
+
+
+@pytest.mark.usefixtures("own_generator")
 def test_other_random_numbers_are_not_proven_and_what_counts_once_is_said(tmp_path):
     file = tmp_path / "drawn.py"
     file.write_text(DRAWN)
