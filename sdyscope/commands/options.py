@@ -24,7 +24,7 @@ def lowering(
     mesh: Mapping[str, int] | None = None,
     mesh_config: str | tuple[str, ...] | None = None,
     devices: int | Devices | None = None,
-    target: str = "",
+    target: str | None = None,
     rerun: bool = False,
     **_: Any,
 ) -> dict[str, str]:
@@ -33,7 +33,7 @@ def lowering(
     A mesh that is given is abstract: only a program that makes its own finds the devices. A script
     that is run again gets as many as it had: it may take all that it finds.
     """
-    if rerun and (recorded := _recorded_devices(target or "")):
+    if rerun and target is not None and (recorded := _recorded_devices(target)):
         return child.lowering(recorded)
     if not isinstance(devices, Devices) or mesh is not None or mesh_config:
         return child.lowering()

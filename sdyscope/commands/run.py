@@ -14,7 +14,7 @@ import click
 
 from sdyscope.commands import mesh_choice, opening, options
 from sdyscope.commands.command_help import Command
-from sdyscope.errors import SdyscopeError
+from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.program import Partitioner, Program
 from sdyscope.hardware.names import Devices
 from sdyscope.process import child, child_wire, launch
@@ -296,6 +296,13 @@ def command(
     from sdyscope.views import run
 
     def opened() -> Inspection:
+        for option, given in (("--meshes", meshes), ("--processes", group.count > 1)):
+            if rerun and given:
+                raise TargetError(
+                    f"{option} and --rerun exclude each other: a script says its own mesh, and is "
+                    "run again in one process.",
+                    hint=f"Leave {option} out.",
+                )
         inspection = _first_that_holds(
             _in_order(meshes) if meshes and mesh is None else [mesh],
             opening.Opening(target, settings=settings, rerun=rerun),

@@ -159,6 +159,7 @@ def test_a_recorded_script_is_run_and_linted_once_it_is_run_again(sdyscope, reco
         (["fix", "train.py:step", "--rerun"], ["train.py:step is none", "Leave --rerun out"]),
         (["search", "mlp", "--rerun"], ["mlp is none", "Leave --rerun out"]),
         (["run", "run:step.1", "--rerun", "--mesh", "data=8"], ["--mesh can't change what"]),
+        (["run", "run:step.1", "--rerun", "--meshes", "data=8"], ["Leave --meshes out"]),
     ],
 )
 def test_a_recorded_program_has_a_script_that_can_be_run_again(

@@ -147,8 +147,9 @@ class Rerun:
             code = loader.get_code("__main__")
         finally:
             sys.dont_write_bytecode = writes
+        assert code is not None  # as of a namespace package alone
         sys.modules["__main__"] = main
-        exec(code, vars(main))  # type: ignore[arg-type]
+        exec(code, vars(main))
 
     def _failed(self, error: Exception) -> TargetError:
         line = innermost_line(error, (Path(jax.__file__).parent, PACKAGE))

@@ -24,15 +24,19 @@ def program(mesh):
 """
 
 
-def test_arguments_of_different_rank_have_places_of_their_own(tmp_path):
-    file = tmp_path / "ranks.py"
-    file.write_text(STEP)
+def sites_in(file, text):
+    """The program of a file with this text, and the places that shard its arguments."""
+    file.write_text(text)
 
     def build():
         return resolve(f"{file}:program")
 
     program = Inspection(build(), ("shardy",))
-    sites = LiteralSites(Workshop(program, build), program.only_mesh("shardy"))
+    return program, LiteralSites(Workshop(program, build), program.only_mesh("shardy"))
+
+
+def test_arguments_of_different_rank_have_places_of_their_own(tmp_path):
+    program, sites = sites_in(tmp_path / "ranks.py", STEP)
     shapes = {}
     for tensor in program.requested:
         if tensor.kind == "argument":
@@ -60,14 +64,7 @@ def program(mesh):
 
 
 def test_places_that_say_nothing_of_an_argument_are_told_together(tmp_path):
-    file = tmp_path / "eight.py"
-    file.write_text(ONE_OF_EIGHT)
-
-    def build():
-        return resolve(f"{file}:program")
-
-    program = Inspection(build(), ("shardy",))
-    sites = LiteralSites(Workshop(program, build), program.only_mesh("shardy"))
+    program, sites = sites_in(tmp_path / "eight.py", ONE_OF_EIGHT)
     assert len(list(sites.literals())) == 8
     (argument,) = [tensor for tensor in program.requested if tensor.kind == "argument"]
     site = sites.of(argument, argument.sharding.spec)
