@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -131,7 +130,7 @@ def command(
         alone=bench.alone,
         notify=progress.part,
     )
-    answer = replace(answer, notes=(*answer.notes, *subject.remarks))
+    answer = subject.noted(answer)
     best = answer.proven[0] if answer.proven else None
     if write and best is not None:
         write_clean(best.before_texts, best.texts)

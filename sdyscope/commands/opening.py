@@ -18,6 +18,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.terminal.messages import tell
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.fix.values import Fix
     from sdyscope.facts.compiled import Compiled
     from sdyscope.facts.program import Partitioner, Program
     from sdyscope.facts.recorded import Record, RecordedCompile, RecordedProgram
@@ -276,14 +277,14 @@ class Opening:
             ),
         )
 
-    @property
-    def remarks(self) -> tuple[Remark, ...]:
-        """How often the script of a recorded run was run, where it was."""
+    def noted(self, answer: Fix) -> Fix:
+        """An answer of `fix`, with how often the script of a recorded run was run for it."""
         if not self.rerun:
-            return ()
+            return answer
         script = self.recorded_script
         words, label = script.script.shown, script.wanted.label
-        return (Remark("script run again", words, script.count, other=label),)
+        again = Remark("script run again", words, script.count, other=label)
+        return replace(answer, notes=(*answer.notes, again))
 
     def build(self) -> Program:
         """The program, built anew from the files that Python imports."""

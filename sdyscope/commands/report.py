@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -336,7 +335,7 @@ def _fix(
         root=bench.root,
         alone=bench.alone,
     )
-    return replace(answer, notes=(*answer.notes, *target.remarks))
+    return target.noted(answer)
 
 
 def _run(inspection: Inspection) -> Run:

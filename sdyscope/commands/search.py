@@ -187,7 +187,7 @@ def command(
             alone=bench.alone,
             notify=progress.part,
         )
-        searched = replace(searched, patch=replace(answer, notes=(*answer.notes, *target.remarks)))
+        searched = replace(searched, patch=target.noted(answer))
     proven = () if searched.patch is None else searched.patch.proven
     if write and proven:
         write_clean(proven[0].before_texts, proven[0].texts)
