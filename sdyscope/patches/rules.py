@@ -7,8 +7,9 @@ That is a sequence of pairs, ``(("batch", "data"), ("mlp", None))``, or a dict,
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import libcst as cst
 
@@ -17,7 +18,7 @@ from sdyscope.patches.specs import UNKNOWN, spec_entry_text, written_entry
 from sdyscope.values.sharding import SpecEntry
 
 #: Fewer pairs are no rules, but something else that has two parts.
-_LEAST = 2
+LEAST_RULES = 2
 
 
 @dataclass(frozen=True)
@@ -25,22 +26,26 @@ class LogicalRule:
     """What a logical axis is mapped to.
 
     Attributes:
-        source: the file.
+        file: the file that says it.
         line: its line.
         name: the logical axis.
         axes: the mesh axes, as a dimension has them; None where it is not sharded.
-        node: what is written for them.
+        start: the first character of what is written for them.
+        end: behind the last.
+        write: what is written there for others.
     """
 
-    source: Source = field(repr=False, compare=False)
+    file: str
     line: int
     name: str
     axes: SpecEntry
-    node: cst.BaseExpression = field(repr=False, compare=False)
+    start: int
+    end: int
+    write: Callable[[SpecEntry], str] = field(repr=False, compare=False)
 
     def with_axes(self, axes: SpecEntry) -> Splice:
         """The edit after which it is mapped to other mesh axes."""
-        return Splice(*self.source.whole(self.node), spec_entry_text(axes, self.source.quote))
+        return Splice(self.start, self.end, self.write(axes))
 
 
 def logical_rules(source: Source, axes: Collection[str]) -> Iterator[LogicalRule]:
@@ -54,14 +59,16 @@ def logical_rules(source: Source, axes: Collection[str]) -> Iterator[LogicalRule
         if not isinstance(node, cst.Tuple | cst.List | cst.Dict):
             continue
         pairs = [_pair(element) for element in node.elements]
-        if len(pairs) < _LEAST or None in pairs:
+        if len(pairs) < LEAST_RULES or None in pairs:
             continue
         rules: list[LogicalRule] = []
         for key, value in filter(None, pairs):
             name, own = ast.literal_eval(key.value), written_entry(value, axes)
             if not isinstance(name, str) or name in axes or own == UNKNOWN:
                 break
-            rules.append(LogicalRule(source, source.line(key), name, own, value))
+            write = partial(spec_entry_text, quote=source.quote)
+            place = source.whole(value)
+            rules.append(LogicalRule(source.file, source.line(key), name, own, *place, write))
         if len(rules) == len(pairs) and any(rule.axes for rule in rules):
             yield from rules
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import libcst as cst
 from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ParentNodeProvider
@@ -139,8 +141,22 @@ class Source:
     def extent(self, node: cst.CSTNode) -> tuple[int, int]:
         """The characters of the text that a node takes, without the parentheses around it."""
         span = self._spans[node]
-        start = len(self._data[: span.start].decode())
-        return start, start + len(self._data[span.start : span.start + span.length].decode())
+        return self._character(span.start), self._character(span.start + span.length)
+
+    def _character(self, byte: int) -> int:
+        """The character that begins with a byte."""
+        if self.text.isascii():
+            return byte
+        line = bisect_right(self._lines, byte) - 1
+        return self._characters[line] + len(self._data[self._lines[line] : byte].decode())
+
+    @cached_property
+    def _characters(self) -> list[int]:
+        """The character that each line begins with."""
+        starts = [0]
+        for first, behind in pairwise(self._lines):
+            starts.append(starts[-1] + len(self._data[first:behind].decode()))
+        return starts
 
     def whole(self, node: cst.BaseExpression) -> tuple[int, int]:
         """The characters that an expression takes, with the parentheses around it."""

@@ -38,7 +38,6 @@ _OPTIONAL = (
         "{cuda12-local}; to run on GPUs, {cuda12}",
     ),
     ("jax-cuda13-plugin", "the same with CUDA 13", "{cuda13}"),
-    ("PyYAML", "a --mesh-config in YAML", "pip install 'PyYAML>=6'"),
     ("haliax", "the reference model levanter-gpt2", "pip install 'haliax>=1.4.dev0'"),
     ("pytest", "the fixtures and assertions of `sdyscope docs pytest`", "pip install 'pytest>=8'"),
     ("ai-edge-model-explorer", "looking at `sdyscope graph`", "pip install ai-edge-model-explorer"),

@@ -129,7 +129,6 @@ def specs(program):
 @pytest.mark.parametrize(("text", "parallelism", "mesh"), DOCUMENT)
 def test_what_levanters_document_configures(sdyscope, tmp_path, text, parallelism, mesh):
     pytest.importorskip("haliax")
-    pytest.importorskip("yaml")
     config = tmp_path / "mesh.yaml"
     config.write_text(text)
     words = ("show", "levanter-gpt2", "--partitioner", "shardy", "--json", "--set", "layers=1")
@@ -206,7 +205,6 @@ def test_rules_of_flax(tmp_path, text):
 
 def test_rules_of_maxtext_drive_a_program_of_flax(sdyscope, tmp_path):
     pytest.importorskip("flax")
-    pytest.importorskip("yaml")
     (tmp_path / "of_maxtext.py").write_text(LINEN)
     config = tmp_path / "base.yml"
     config.write_text(RULES)

@@ -1,6 +1,5 @@
 """Mesh configurations from TOML, YAML and plain data."""
 
-import importlib
 import re
 
 import pytest
@@ -65,7 +64,6 @@ def test_mappings_from_toml(written):
 
 
 def test_yaml_says_the_same(written):
-    pytest.importorskip("yaml")
     config = read_mesh_config(written(YAML, "mesh.yaml"))
     toml = read_mesh_config(written(BOTH), "trainer.mesh")
     assert config.over(32, 2) == toml.over(32, 2)
@@ -188,7 +186,6 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def test_wrong_yaml_is_one_sentence_with_its_place(written):
-    pytest.importorskip("yaml")
     with pytest.raises(TargetError, match=r"mesh\.yml:2:\d+: The file is not YAML: "):
         read_mesh_config(written("axes: {data: -1\nmodel: ]", "mesh.yml"))
     with pytest.raises(TargetError, match="has no table"):
@@ -198,7 +195,6 @@ def test_wrong_yaml_is_one_sentence_with_its_place(written):
 
 
 def test_yaml_that_names_an_axis_twice_is_refused(written):
-    pytest.importorskip("yaml")
     with pytest.raises(TargetError, match=r"mesh\.yml:1:18: .* 'data' is named twice\."):
         read_mesh_config(written("axes: {data: -1, data: 2}", "mesh.yml"))
     merged = "base: &base {data: 2, model: 4}\nmesh:\n  axes: {<<: *base, model: 2}\n"
@@ -206,7 +202,6 @@ def test_yaml_that_names_an_axis_twice_is_refused(written):
 
 
 def test_empty_yaml_has_no_configuration(written):
-    pytest.importorskip("yaml")
     for text in ("", "# nothing\n"):
         with pytest.raises(TargetError, match="There is no mesh configuration in the file"):
             read_mesh_config(written(text, "mesh.yml"))
@@ -219,20 +214,5 @@ def test_empty_yaml_has_no_configuration(written):
 
 
 def test_yaml_that_is_nested_too_deep(written):
-    pytest.importorskip("yaml")
     with pytest.raises(TargetError, match="nested too deep"):
         read_mesh_config(written("[" * 5000, "mesh.yml"))
-
-
-def test_without_pyyaml_it_is_said(written, monkeypatch):
-    whole = importlib.import_module
-
-    def without(name, *rest):
-        if name == "yaml":
-            raise ModuleNotFoundError("No module named 'yaml'", name="yaml")
-        return whole(name, *rest)
-
-    monkeypatch.setattr(importlib, "import_module", without)
-    with pytest.raises(TargetError, match="needs PyYAML, which is not installed") as caught:
-        read_mesh_config(written(YAML, "mesh.yaml"))
-    assert caught.value.hint.startswith("pip install 'PyYAML>=6'")

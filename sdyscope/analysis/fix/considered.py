@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes
@@ -87,7 +87,7 @@ class Considered:
             proposals += self.of_expressions(about, collectives.total.sent)
         proposals += edited_types(self.workshop, graph, annotations, self.mesh, about)
         proposals += self.of_arguments(about)
-        proposals += edited_rules(self.workshop, self.mesh)
+        proposals += edited_rules(self.workshop, self.mesh, partial(self.of_shape, about))
         proposals += donations(self.workshop)
         proposals += open_results(self.workshop)
         proposals += map_specs(self.workshop, graph, self.mesh, about, self.spec_at)
@@ -173,8 +173,7 @@ class Considered:
             if not row.shape:
                 continue
             weight = about.annotations.get((row.kind, row.path)) or Weight()
-            is_meant = self.focus.is_anything or row.path in self.focus.tensors
-            redundant = self.redundant(row) if is_meant else 0.0
+            redundant = self.redundant(row) if self.is_meant(row) else 0.0
             weighed.append((weight.sent + redundant, asked, weight))
         weighed.sort(key=lambda each: -each[0])
         seen: set[int] = set()
@@ -194,6 +193,21 @@ class Considered:
                 proposal = site.changed(spec, by_row, sent)
                 if proposal is not None:
                     yield proposal
+
+    def of_shape(self, about: Evidence, shape: Sequence[int]) -> float:
+        """What is sent for annotations of arrays of a shape, and held more than once of these."""
+        keys = {
+            (annotation.kind, annotation.path or str(annotation.source)): annotation
+            for annotation in self.program.annotations("shardy")
+            if annotation.shape == tuple(shape)
+        }
+        weights = [weight for each in keys.values() if (weight := about.of(each))]
+        held = [
+            self.redundant(row)
+            for row in self.rows
+            if row.shape == tuple(shape) and self.is_meant(row)
+        ]
+        return sum(weight.sent for weight in weights) + sum(held)
 
     @cached_property
     def rows(self) -> list[Tensor]:
@@ -240,7 +254,7 @@ class Considered:
             row, other = rows.get(index), rows.get(parameter)
             if row is None or other is None or row.path in written:
                 continue
-            if not (self.focus.is_anything or row.path in self.focus.tensors):
+            if not self.is_meant(row):
                 continue
             own, its = _asked(row, self.mesh), _asked(other, self.mesh)
             rank = len(row.shape or ())
@@ -257,6 +271,10 @@ class Considered:
         largest, before, _ = max(apart, key=lambda each: math.prod(each[0].shape or ()))
         edit = SourceEdit("optimizer state", largest.path, before, None, None, len(apart))
         return Proposal(edit, trial, dict)
+
+    def is_meant(self, row: Tensor) -> bool:
+        """Whether what is to be fixed is anything, or this tensor."""
+        return self.focus.is_anything or row.path in self.focus.tensors
 
     def redundant(self, row: Any) -> float:
         """Bytes of a tensor that a device holds and would not if all axes sharded it."""

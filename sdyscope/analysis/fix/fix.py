@@ -714,7 +714,7 @@ class _Fixer:
 
     def remedy(self, edited: _Built, verdict: Verdict, numbers: Numbers) -> Remedy:
         assert edited.after is not None
-        before = {file: self.workshop.source(file).text for file in edited.texts}
+        before = {file: self.workshop.text(file) for file in edited.texts}
         patch = unified_diff(before, edited.texts, self.root)
         # What was traced is what the patch makes of the files, to the letter.
         for file, text in edited.texts.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations, product
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -528,10 +528,13 @@ class LiteralSites:
         self._known: dict[tuple[str, int, PartitionSpec, int], LiteralSite | None] = {}
         self.built = 0
 
-    def literals(self) -> Iterator[SpecLiteral]:
+    @cached_property
+    def literals(self) -> tuple[SpecLiteral, ...]:
         """Every place in the author's files that puts axes on dimensions."""
-        for file in self.workshop.files:
-            yield from spec_literals(self.workshop.source(file), self.mesh.shape)
+        sources = map(self.workshop.source, self.workshop.files)
+        return tuple(
+            literal for source in sources for literal in spec_literals(source, self.mesh.shape)
+        )
 
     def of(self, tensor: RequestedTensor, spec: PartitionSpec) -> LiteralSite | None:
         """The place that says how a tensor is sharded; None where none was found.
@@ -574,7 +577,7 @@ class LiteralSites:
             return None
         literals = [
             literal
-            for literal in self.literals()
+            for literal in self.literals
             if literal.with_spec(spec, options[0], rank) is not None
         ]
         places = [(literal.source.file, literal.inside, spec, rank) for literal in literals]

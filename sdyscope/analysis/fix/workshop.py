@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.errors import SdyscopeError, TargetError, read_text
 from sdyscope.facts.program import Program
+from sdyscope.patches.configuration import CONFIGURATIONS
 from sdyscope.patches.source import Source, Span, Splice, read_source, spliced
 from sdyscope.patches.specs import padded, spec_text
 from sdyscope.staged import Staged
 from sdyscope.stages.edited.names import Names, named_at
-from sdyscope.stages.edited.overlay import is_editable, overlaid
+from sdyscope.stages.edited.observed import Observed, observed
+from sdyscope.stages.edited.overlay import is_authors, is_editable, overlaid
 from sdyscope.stages.lowered.spans import frame_spans
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
@@ -76,6 +78,30 @@ class Workshop:
         unique = {os.path.realpath(file): file for file in files if self.editable(file)}
         return tuple(unique.values())
 
+    @cached_property
+    def configurations(self) -> Mapping[str, str]:
+        """The text of each of the author's configuration files that the program reads."""
+        texts: dict[str, str] = {}
+        for file in self.observed.files:
+            if file.endswith(CONFIGURATIONS) and is_authors(file):
+                try:
+                    texts[file] = read_text(file, "configuration", newline="")
+                except TargetError:
+                    continue
+        return texts
+
+    @cached_property
+    def observed(self) -> Observed:
+        """What the program does while it is built; nothing where it can't be built again."""
+        try:
+            return observed(self._traced)
+        except SdyscopeError:
+            return Observed()
+
+    def text(self, file: str) -> str:
+        """The text of a file that is ``editable``, or a configuration."""
+        return self.source(file).text if self.editable(file) else self.configurations[file]
+
     def texts(self, splices: Mapping[str, Sequence[Splice]]) -> dict[str, str]:
         """The files with some edits.
 
@@ -83,9 +109,7 @@ class Workshop:
             Overlap: two edits are of the same characters.
         """
         return {
-            file: spliced(self.source(file).text, changes)
-            for file, changes in splices.items()
-            if changes
+            file: spliced(self.text(file), changes) for file, changes in splices.items() if changes
         }
 
     # --- names ------------------------------------------------------------------------------------
@@ -103,12 +127,9 @@ class Workshop:
         if not lines:
             return
 
-        def traced() -> None:
-            program = Staged(self._rebuild(), ("shardy",))
-            _ = program.traced
-
         with overlaid({file: self.source(file).text for file in lines}):
-            _, names = named_at({file: frozenset(each) for file, each in lines.items()}, traced)
+            numbers = {file: frozenset(each) for file, each in lines.items()}
+            _, names = named_at(numbers, self._traced)
         self._names.update(names)
 
     def names(self, span: Span) -> Names:
@@ -157,6 +178,9 @@ class Workshop:
         return None
 
     # --- the program ------------------------------------------------------------------------------
+
+    def _traced(self) -> None:
+        _ = Staged(self._rebuild(), ("shardy",)).traced
 
     def built(self, texts: Mapping[str, str], *, trace: bool = True) -> Staged:
         """The program, built from other text; the files stay as they are.

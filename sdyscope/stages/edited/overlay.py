@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import io
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.abc import MetaPathFinder
@@ -18,11 +20,16 @@ from sdyscope.values.source import PACKAGE, is_installed, is_own
 
 
 def is_editable(file: str) -> bool:
-    """Whether a file is the author's: no installed package's, Python's or this tool's.
+    """Whether a file is the author's Python: no installed package's, Python's or this tool's.
 
     The reference models are, like any program that their reader has the source of.
     """
-    if not file.endswith(".py") or not os.path.isfile(file):
+    return file.endswith(".py") and is_authors(file)
+
+
+def is_authors(file: str) -> bool:
+    """Whether a file is there, and no installed package's, Python's or this tool's."""
+    if not os.path.isfile(file):
         return False
     real = _real(file)
     models = sys.modules.get("sdyscope.models")
@@ -34,15 +41,19 @@ def is_editable(file: str) -> bool:
 
 
 @contextmanager
-def overlaid(texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Within, Python imports these texts in place of what the files hold.
+def overlaid(
+    texts: Mapping[str, str], *, anew: bool = False, note: Callable[[str], None] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Within, Python imports and opens these texts in place of what the files hold.
 
     The modules of these files, and all of the author's that have something of theirs, are imported
     anew, and afterwards are what they were before, as are JAX's settings. Files and bytecode caches
-    stay as they are.
+    stay as they are. A file that is not Python may have been read by any of the author's modules.
 
     Args:
         texts: the text of each file, by its path.
+        anew: whether all of the author's modules are imported anew.
+        note: hears the path of each file that is opened to be read.
 
     Yields:
         The settings of JAX that are other within, filled in at the end.
@@ -50,7 +61,9 @@ def overlaid(texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     settings = _settings()
     changed: dict[str, Any] = {}
     known = {_real(file): text for file, text in texts.items()}
-    taken = {name: sys.modules[name] for name in _depending(frozenset(known))}
+    anew = anew or not all(file.endswith(".py") for file in known)
+    names = authors_modules() if anew else _depending(frozenset(known))
+    taken = {name: sys.modules[name] for name in names}
     attributes: list[tuple[ModuleType, str, Any]] = []
     for name, module in taken.items():
         parent, _, child = name.rpartition(".")
@@ -72,8 +85,10 @@ def overlaid(texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     setattr(SourceFileLoader, "get_code", get_code)  # noqa: B010 - mypy knows that it is a method
     finder = _Finder(known)
     sys.meta_path.insert(0, finder)
+    files = {file: text for file, text in known.items() if not file.endswith(".py")}
     try:
-        yield changed
+        with _opened(files, note):
+            yield changed
     finally:
         changed.update(
             (name, value)
@@ -91,6 +106,60 @@ def overlaid(texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         sys.modules.update(taken)
         for holder, child, module in attributes:
             setattr(holder, child, module)
+
+
+@contextmanager
+def _opened(texts: Mapping[str, str], note: Callable[[str], None] | None) -> Iterator[None]:
+    """Within, `open` has these texts where their files are opened to be read."""
+    if not texts and note is None:
+        yield
+        return
+    original = builtins.open
+
+    def open_(file: Any, mode: str = "r", *rest: Any, **settings: Any) -> Any:
+        if not isinstance(file, str | os.PathLike) or not {*mode} <= {*"rbtU"}:
+            return original(file, mode, *rest, **settings)
+        path = _real(os.path.abspath(os.fspath(file)))
+        if note is not None:
+            note(path)
+        if path not in texts:
+            return original(file, mode, *rest, **settings)
+        return _held(path, texts[path], mode, *rest, **settings)
+
+    builtins.open, io.open = open_, open_
+    try:
+        yield
+    finally:
+        builtins.open, io.open = original, original
+
+
+def _held(
+    path: str,
+    text: str,
+    mode: str,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    *_: Any,
+    **__: Any,
+) -> Any:
+    """An open file that holds a text, as UTF-8, whatever it is read as."""
+    held = _Held(text.encode())
+    held.name = path
+    if "b" in mode:
+        return held
+    return io.TextIOWrapper(held, encoding, errors, newline)
+
+
+class _Held(io.BytesIO):
+    """Bytes of a file.
+
+    Attributes:
+        name: its path, as of any open file.
+    """
+
+    name: str
 
 
 class _Finder(MetaPathFinder):

@@ -65,7 +65,7 @@ def program(mesh):
 
 def test_places_that_say_nothing_of_an_argument_are_told_together(tmp_path):
     program, sites = sites_in(tmp_path / "eight.py", ONE_OF_EIGHT)
-    assert len(list(sites.literals())) == 8
+    assert len(sites.literals) == 8
     (argument,) = [tensor for tensor in program.requested if tensor.kind == "argument"]
     site = sites.of(argument, argument.sharding.spec)
     assert (site.names, site.literal.line) == (("w",), ONE_OF_EIGHT.count("\n") - 1)

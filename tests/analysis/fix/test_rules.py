@@ -40,6 +40,23 @@ def program(mesh):
 """
 
 
+#: The same, with the rules in a file, read where the module is imported.
+CONFIGURED = STEP.replace(
+    'RULES = (("batch", "data"), ("embed", None), ("mlp", None))',
+    "import pathlib\nimport yaml\n"
+    "CONFIG = yaml.safe_load(pathlib.Path(__file__).with_name('rules.yaml').read_text())",
+).replace("dict(RULES)", "dict(CONFIG['logical_axis_rules'])")
+RULES = """\
+steps: 10
+logical_axis_rules: [
+    ['batch', ['data']],  # what else
+    ['embed', []],
+    ['mlp', []],
+    ['heads', ['model']],
+]
+"""
+
+
 @pytest.fixture(scope="module")
 def build(tmp_path_factory):
     file = tmp_path_factory.mktemp("rules") / "with_rules.py"
@@ -61,7 +78,7 @@ def test_a_rule_is_another_where_that_pays(build):
 
 def test_what_is_not_sharded_comes_first_and_one_of_each_rule(build):
     workshop = Workshop(Inspection(build(), ("shardy",)), build)
-    edits = edited_rules(workshop, Mesh.of({"data": 4, "model": 2}))
+    edits = edited_rules(workshop, Mesh.of({"data": 4, "model": 2}), lambda shape: 0.0)
     # Texts, for this file is read, too: pairs would be rules.
     assert [f"{each.edit.name}: {each.edit.after}" for each in edits] == [
         "embed: P('data')",
@@ -72,3 +89,30 @@ def test_what_is_not_sharded_comes_first_and_one_of_each_rule(build):
         "batch: P('model')",
         "batch: P(None)",
     ]
+
+
+@pytest.mark.compiles
+def test_a_rule_of_a_configuration_file_is_edited_there(tmp_path):
+    file, rules = tmp_path / "configured.py", tmp_path / "rules.yaml"
+    file.write_text(
+        CONFIGURED.replace("P(*[", "P(*[tuple(").replace("[name] for", "[name]) or None for")
+    )
+    rules.write_text(RULES)
+    build = lambda: resolve(f"{file}:program")  # noqa: E731 - as users write it
+    effort = Effort(expressions=0, arguments=0, edits=1, compiles=1, checks=0, predictions=40)
+    found = fixed(Inspection(build(), ("shardy",)), build, effort=effort, root=str(tmp_path))
+    best = found.remedies[0]
+    assert best.proven
+    assert edit_text(best.edits[0]) == "map the logical axis 'mlp' to 'data' instead of None"
+    assert str(best.edits[0].source).endswith("rules.yaml:5")
+    assert best.texts == {str(rules.resolve()): RULES.replace("['mlp', []]", "['mlp', ['data']]")}
+    assert "--- a/rules.yaml\n+++ b/rules.yaml\n" in best.patch
+    assert rules.read_text() == RULES
+
+
+def test_rules_of_arrays_of_most_weight_come_first_and_of_none_that_is_named_last(build):
+    workshop = Workshop(Inspection(build(), ("shardy",)), build)
+    weights = {(64, 1024): 1.0, (1024, 64): 1.0, (64, 64): 9.0}
+    edits = [*edited_rules(workshop, Mesh.of({"data": 4, "model": 2}), weights.__getitem__)]
+    assert [each.edit.name for each in edits[:3]] == ["embed", "batch", "mlp"]
+    assert [each.weight for each in edits[:3]] == [11.0, 9.0, 2.0]

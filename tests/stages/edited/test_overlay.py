@@ -1,11 +1,13 @@
 """Other text in place of files, for as long as a program is built from it."""
 
 import importlib
+import io
 import sys
 from importlib import import_module
 from importlib.abc import Loader as Loading
 from importlib.abc import MetaPathFinder
 from importlib.util import spec_from_file_location
+from pathlib import Path
 
 import jax
 import pytest
@@ -124,3 +126,52 @@ def test_what_another_loader_would_read_is_edited_too(tmp_path, monkeypatch):
         assert import_module(file.stem).VALUE == 2
     assert import_module(file.stem).VALUE == 1
     monkeypatch.delitem(sys.modules, file.stem)
+
+
+@pytest.fixture
+def configured(package):
+    """A module that reads a configuration when it is imported."""
+    config = package / "config.yaml"
+    config.write_text("size: 1\n")
+    (package / "reader.py").write_text(
+        f"with open({str(config)!r}) as file:\n    READ = file.read()\n"
+    )
+    return config
+
+
+def test_a_file_that_is_opened_has_the_other_text(configured, monkeypatch):
+    monkeypatch.chdir(configured.parent)
+    with overlaid({str(configured): "size: é\n"}):
+        assert configured.read_text(encoding="utf-8") == "size: é\n"
+        assert configured.read_bytes() == "size: é\n".encode()
+        with open("config.yaml", encoding="latin-1") as opened:
+            assert opened.name == str(configured.resolve())
+            assert opened.read() == "size: Ã©\n"
+        with open(configured, "rb") as held, Path("config.yaml").open() as text:
+            assert (held.readline(), [*text]) == ("size: é\n".encode(), ["size: é\n"])
+    assert configured.read_text() == "size: 1\n"
+
+
+def test_what_is_written_is_written(configured):
+    other = configured.with_name("other.txt")
+    with overlaid({str(configured): "size: 2\n"}):
+        other.write_text("there")
+        assert other.read_text() == "there"
+        with pytest.raises(FileNotFoundError):
+            configured.with_name("none.txt").read_text()
+    assert other.read_text() == "there"
+
+
+def test_a_module_that_read_a_configuration_reads_it_anew(configured):
+    before = importlib.import_module("overlaid_package.reader")
+    assert before.READ == "size: 1\n"
+    with overlaid({str(configured): "size: 2\n"}):
+        assert importlib.import_module("overlaid_package.reader").READ == "size: 2\n"
+    assert importlib.import_module("overlaid_package.reader") is before
+
+
+def test_open_is_what_it_was_whatever_is_raised(configured):
+    before = open, io.open
+    with pytest.raises(LookupError, match="codec"), overlaid({str(configured): ""}):
+        open(configured, encoding="no-such-codec")  # noqa: SIM115 - it is not opened
+    assert (open, io.open) == before
