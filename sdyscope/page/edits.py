@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sdyscope.analysis.fix.values import Fix, Remedy
 from sdyscope.words.counts import sentence, size
-from sdyscope.words.edits import edit_text, numbers_text, worth_text
+from sdyscope.words.edits import edit_text, loops_text, numbers_text, worth_text
 from sdyscope.words.places import source_text
 from sdyscope.words.rates import time_text
 from sdyscope.words.tone import Tone
@@ -21,7 +21,7 @@ class Edit:
         title: what it is worth, and whether it is proven.
         changes: each edit, and its line; empty where it has none.
         figures: what a device sends, holds and takes: a name, the figure now and then.
-        proof: how it is known that the numbers stay.
+        proof: how it is known that the numbers stay, and from where on it sends more.
         tone: how that is to be taken.
         patch: the edit as a unified diff.
     """
@@ -59,11 +59,14 @@ def edits(fix: Fix) -> EditsPart:
 
 def _edit(fix: Fix, number: int, remedy: Remedy) -> Edit:
     proof, tone = numbers_text(remedy.numbers)
+    words = [proof]
+    if remedy.more_from is not None:
+        words.append(loops_text(remedy.more_from))
     return Edit(
         f"Remedy {number}{worth_text(remedy.verdict, proven=remedy.proven)}",
         tuple((edit_text(edit), source_text(edit.source)) for edit in remedy.edits),
         tuple(_figures(fix, remedy)),
-        sentence(proof),
+        " ".join(map(sentence, words)),
         tone,
         remedy.patch,
     )

@@ -20,7 +20,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.words.account import reason_text, unknown_text
 from sdyscope.words.counts import counted, listed, sentence, size
 from sdyscope.words.differences import begins_text, inputs_text
-from sdyscope.words.edits import edits_text
+from sdyscope.words.edits import edits_text, loops_text
 from sdyscope.words.findings import Check
 from sdyscope.words.mesh import axes_text
 from sdyscope.words.origins import causes_text
@@ -126,6 +126,8 @@ def _edit(fix: Fix | None) -> Iterator[Headline]:
     verb = "pays" if len(best.edits) == 1 else "pay"
     words = f"{edited} of the source {verb}{won}."
     detail = f"{sentence(edits_text(best.edits))} Compiled, and its numbers compared."
+    if best.more_from is not None:
+        detail += f" {sentence(loops_text(best.more_from))}"
     yield Headline("good", words, detail, "overview", "at=edits", source)
 
 

@@ -12,6 +12,7 @@ from sdyscope.words.counts import counted, size
 from sdyscope.words.edits import (
     edit_text,
     edits_text,
+    loops_text,
     moved_text,
     numbers_text,
     why_not_text,
@@ -154,6 +155,8 @@ def proof(fix: Fix, remedy: Remedy) -> Iterator[Paragraph]:
     )
     if remedy.moved:
         yield Paragraph(f"results: {moved_text(remedy.moved)}", "warning")
+    if remedy.more_from is not None:
+        yield Paragraph(f"loops: {loops_text(remedy.more_from)}", "warning")
     numbers = remedy.numbers
     text, tone = numbers_text(numbers)
     yield Paragraph(f"numbers: {text}", tone)

@@ -150,6 +150,12 @@ def worth_text(verdict: str, *, proven: bool) -> str:
     return f"{_WORTH[verdict]}: {'proven' if proven else 'not proven'}"
 
 
+def loops_text(more_from: int) -> str:
+    """That an edit sends less only where loops of unknown trip count are short, a clause."""
+    turns = counted(more_from, "iteration")
+    return f"from {turns} of a loop of unknown trip count on, a device sends more than now"
+
+
 def numbers_text(numbers: Numbers) -> tuple[str, Tone]:
     """Whether an edited program computes the same, and how that is known; with its tone."""
     where = f" on {numbers.devices}" if numbers.devices else ""

@@ -66,3 +66,11 @@ def test_edits_not_taken_that_read_alike_are_listed_once(tmp_path):
     lines = [each.text for each in view.footer(twice) if each.text.startswith("not taken")]
     assert lines == [each.text for each in view.footer(found) if each.text.startswith("not taken")]
     assert len(lines) == 1
+
+
+def test_where_longer_loops_send_more_it_is_said(tmp_path):
+    fixes = fix(tmp_path)
+    remedy = replace(fixes.remedies[0], more_from=1200)
+    said = "from 1,200 iterations of a loop of unknown trip count on, a device sends more than now"
+    assert f"loops: {said}" in text(view.proof(fixes, remedy), None)
+    assert "loops:" not in text(view.proof(fixes, fixes.remedies[0]))

@@ -648,6 +648,9 @@ class _Fixer:
             edited.after = after
             change = self.change(after)
             verdict = change.verdict
+            if verdict == "pays" and after.sends_more_from(self.before) is not None:
+                # In a loop that turns often enough it loses: only the user knows.
+                verdict, change = "trade", replace(change, time=max(change.time, 1 + 2 * WORTH))
             if verdict == "loses" and is_less_at_no_price(self.before, after):
                 verdict = "pays"
             if verdict == "loses":
@@ -732,6 +735,7 @@ class _Fixer:
             edited.texts,
             before,
             tuple(self.moved(edited.program)),
+            edited.after.sends_more_from(self.before),
         )
 
     def moved(self, edited: Staged) -> Iterator[MovedResult]:
@@ -756,6 +760,12 @@ class _Fixer:
             temporaries=0 if memory is None else memory.temporaries,
             total=None if memory is None else memory.total,
             seconds=seconds,
+            looped=sum(
+                each.count * part.sent
+                for each in collectives.collectives
+                if each.unknown_trips
+                for part in each.parts
+            ),
         )
 
     def error_of_times(self) -> Iterator[Remark]:
@@ -846,6 +856,7 @@ def is_less_at_no_price(before: Figures, after: Figures) -> bool:
         and after.count <= before.count
         and after.arguments <= before.arguments
         and after.sent <= before.sent
+        and after.looped <= before.looped
         and (after.total or 0) <= (before.total or 0)
         and (after.flops or 0) <= (before.flops or 0)
         and (after.seconds or 0) <= (before.seconds or 0)

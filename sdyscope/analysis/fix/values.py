@@ -17,8 +17,8 @@ from sdyscope.values.mesh import Mesh
 
 Verdict: TypeAlias = Literal["pays", "trade", "loses", "corrects"]
 """``pays``: less time or memory, and not more of the other; ``trade``: less of one for more of the
-other, and more is won than lost; ``corrects``: the program's numbers were wrong, and are right with
-it; ``loses``: none of these."""
+other, and more is won than lost, or less only while loops of unknown trip count are short;
+``corrects``: the program's numbers were wrong, and are right with it; ``loses``: none of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class Figures:
         temporaries: bytes a device besides.
         total: bytes that a device needs in all; null where the compiler does not say.
         seconds: an estimate of the time of a step; null where the hardware has no known rates.
+        looped: bytes of those sent that are in loops of unknown trip count, which count once.
     """
 
     count: int
@@ -46,6 +47,15 @@ class Figures:
     temporaries: int
     total: int | None
     seconds: float | None
+    looped: int = 0
+
+    def sends_more_from(self, before: Figures) -> int | None:
+        """From how many iterations of such loops it sends more; None if each sends no more."""
+        more = self.looped - before.looped
+        if more <= 0:
+            return None
+        less = (before.sent - before.looped) - (self.sent - self.looped)
+        return max(less // more + 1, 1)
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,8 @@ class Remedy:
         texts: the edited files, by path.
         before_texts: the same files as they are.
         moved: results that it leaves elsewhere.
+        more_from: from how many iterations of loops of unknown trip count a device sends more than
+            now; null where it never does.
         proven: whether the patched source was traced again, compiled to what is shown, and computes
             the same, or what is right.
     """
@@ -76,6 +88,7 @@ class Remedy:
     texts: Mapping[str, str] = field(default_factory=dict, repr=False)
     before_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
     moved: tuple[MovedResult, ...] = ()
+    more_from: int | None = None
 
     __document__ = (
         "edits",
@@ -84,6 +97,7 @@ class Remedy:
         "as_predicted",
         "numbers",
         "moved",
+        "more_from",
         "patch",
         "proven",
     )

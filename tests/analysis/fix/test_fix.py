@@ -23,6 +23,7 @@ from sdyscope.analysis.fix.fix import (
 )
 from sdyscope.analysis.fix.focus import Focus, focus_on, focus_on_difference
 from sdyscope.analysis.fix.proposals import Proposal, fuller_specs, open_results, specs_near
+from sdyscope.analysis.fix.values import Figures
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.search.decisions import space
 from sdyscope.analysis.search.space import Member
@@ -631,3 +632,65 @@ def test_other_random_numbers_are_not_proven_and_what_counts_once_is_said(tmp_pa
     (remedy,) = (each for each in answer.remedies if each.edits[0].kind == "setting")
     assert (remedy.numbers.verdict, remedy.proven) == ("other random", False)
     assert "counted once" in [note.kind for note in answer.notes]
+
+
+#: Gathered once, or each iteration of a loop that nobody knows the length of sends a little.
+LOOPING = """
+import jax, jax.numpy as jnp, sdyscope
+from jax.lax import with_sharding_constraint as constrain
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+MESH = {"model": 8}
+
+def program(mesh):
+    whole = NamedSharding(mesh, P())
+
+    def step(w, x):
+        w = constrain(w, whole)
+        return jax.lax.while_loop(lambda x: x.sum() < 1, lambda x: jnp.tanh(x @ w) + 0.1, x)
+
+    w = jax.ShapeDtypeStruct((512, 512), jnp.float32, sharding=NamedSharding(mesh, P("model")))
+    x = jax.ShapeDtypeStruct((16, 512), jnp.float32, sharding=whole)
+    return sdyscope.Program("step", jax.jit(step), (w, x))
+"""
+
+
+def test_what_sends_more_in_longer_loops_is_a_trade(tmp_path):
+    file = tmp_path / "looping.py"
+    file.write_text(LOOPING)
+
+    def build():
+        return resolve(f"{file}:program")
+
+    effort = Effort(expressions=0, arguments=0, edits=1, compiles=1)
+    answer = fixed(Inspection(build(), ("shardy",)), build, effort=effort, root=str(tmp_path))
+    by_edit = {edit_text(each.edits[0]): each for each in answer.remedies}
+    remedy = by_edit["remove the constraint P(None, None) of w"]
+    gathered, looped = answer.before.sent, remedy.after.looped
+    assert (answer.before.looped, remedy.after.sent) == (0, looped)
+    assert 0 < looped < gathered
+    # At one iteration less it does not send more.
+    assert remedy.more_from * looped > gathered >= (remedy.more_from - 1) * looped
+    assert remedy.verdict == "trade"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "iterations"),
+    [
+        ((100, 0), (10, 10), 11),
+        ((100, 0), (30, 30), 4),
+        ((100, 20), (60, 40), 4),
+        ((100, 20), (60, 20), None),
+        ((100, 20), (60, 10), None),
+        ((100, 0), (150, 50), 1),
+    ],
+)
+def test_from_how_many_iterations_it_sends_more(before, after, iterations):
+    def of(sent, looped):
+        return Figures(1, sent, (), None, 0, 0, 0, None, None, looped)
+
+    was, then = of(*before), of(*after)
+    assert then.sends_more_from(was) == iterations
+    for count in range(1, 20):
+        sent = [each.sent + (count - 1) * each.looped for each in (was, then)]
+        assert (sent[1] > sent[0]) == (iterations is not None and count >= iterations)
