@@ -234,8 +234,24 @@ def authors_modules() -> dict[str, ModuleType]:
     return {
         name: module
         for name, module in [*sys.modules.items()]
-        if module is not None and name != "__main__" and _is_authors(_file_of(module))
+        if module is not None
+        and name != "__main__"
+        and (_is_authors(_file_of(module)) or _is_authors_folder(module))
     }
+
+
+def _is_authors_folder(module: ModuleType) -> bool:
+    """Whether it is a package without a file, for a folder of the author's."""
+    if getattr(module, "__file__", None) is not None:
+        return False
+    try:
+        folders = [_real(folder) for folder in getattr(module, "__path__", ())]
+    except (KeyError, TypeError):  # Python asks the package around it, which may be gone
+        return False
+    return bool(folders) and all(
+        is_own(folder) and not f"{folder}/".startswith(f"{_real(str(PACKAGE))}/")
+        for folder in folders
+    )
 
 
 def _depending(files: frozenset[str]) -> list[str]:
@@ -248,6 +264,9 @@ def _depending(files: frozenset[str]) -> list[str]:
         added = {
             name for name, there in refers.items() if name not in depending and there & depending
         }
+        # A package that is imported anew has to find its modules anew, too.
+        inside = tuple(f"{name}." for name in depending | added)
+        added |= {name for name in own if name not in depending and name.startswith(inside)}
         depending |= added
         more = bool(added)
     return [name for name in own if name in depending]

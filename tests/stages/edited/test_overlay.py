@@ -175,3 +175,17 @@ def test_open_is_what_it_was_whatever_is_raised(configured):
     with pytest.raises(LookupError, match="codec"), overlaid({str(configured): ""}):
         open(configured, encoding="no-such-codec")  # noqa: SIM115 - it is not opened
     assert (open, io.open) == before
+
+
+def test_a_folder_without_a_file_is_imported_anew_with_the_package_around_it(package):
+    # Python asks the package around it where it is, each time.
+    (package / "__init__.py").write_text("NUMBER = 1\n")
+    (package / "inner").mkdir()
+    (package / "inner" / "leaf.py").write_text(
+        "import overlaid_package\nN = overlaid_package.NUMBER\n"
+    )
+    before = importlib.import_module("overlaid_package.inner.leaf")
+    with overlaid({str(package / "__init__.py"): "NUMBER = 2\n"}):
+        assert importlib.import_module("overlaid_package.inner.leaf").N == 2
+        assert sys.modules["overlaid_package"].inner.leaf.N == 2
+    assert importlib.import_module("overlaid_package.inner.leaf") is before
