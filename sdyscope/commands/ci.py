@@ -266,7 +266,6 @@ def _remedy(
     from sdyscope.ci.places import RepositoryPlaces
     from sdyscope.ci.remedies import remedy_of
 
-    bench = subject.bench(inspection)
     root = str(RepositoryPlaces(config.file).root)
-    answer = inspection.fix(bench.rebuild, on=target.on, root=root, alone=bench.alone)
+    answer = subject.bench(inspection).fix(on=target.on, root=root)
     return remedy_of(answer, answer.proven[0], root) if answer.proven else None

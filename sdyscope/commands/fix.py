@@ -121,16 +121,12 @@ def command(
     subject = opening.Opening(target, mesh, settings, rerun=rerun)
     inspection = subject.inspection(("shardy",))
     bench = subject.bench(inspection)
-    answer = inspection.fix(
-        bench.rebuild,
+    answer = bench.fix(
         finding,
         on=on,
         effort=Effort(edits=edits, predictions=predictions, compiles=compiles),
-        root=bench.root,
-        alone=bench.alone,
         notify=progress.part,
     )
-    answer = subject.noted(answer)
     best = answer.proven[0] if answer.proven else None
     if write and best is not None:
         write_clean(best.before_texts, best.texts)

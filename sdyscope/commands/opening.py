@@ -18,10 +18,13 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.terminal.messages import tell
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.fix.effort import Effort
     from sdyscope.analysis.fix.values import Fix
+    from sdyscope.analysis.search.space import Setting
     from sdyscope.facts.compiled import Compiled
     from sdyscope.facts.program import Partitioner, Program
     from sdyscope.facts.recorded import Record, RecordedCompile, RecordedProgram
+    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.process.scripts import PythonScript
     from sdyscope.stages.edited.rerun import Rerun
@@ -130,17 +133,47 @@ class Opened:
 
 @dataclass(frozen=True)
 class Bench:
-    """A program whose source is edited, as ``Inspection.fix`` takes it.
+    """A program whose source is edited.
 
     Attributes:
-        rebuild: builds the program from the files that Python then imports.
-        alone: the same on a mesh of one device; None where it can't be.
+        opening: what builds it.
+        inspection: the program as it is.
+        alone: builds it on a mesh of one device; None where it can't be.
         root: the folder that paths of a patch are relative to.
     """
 
-    rebuild: Callable[[], Program]
+    opening: Opening
+    inspection: Inspection
     alone: Callable[[], Program] | None
     root: str
+
+    def fix(
+        self,
+        finding: str = "",
+        *,
+        on: Hardware | str | None = None,
+        effort: Effort | None = None,
+        plan: Sequence[Setting] = (),
+        root: str | None = None,
+        notify: Callable[[str, float], None] | None = None,
+    ) -> Fix:
+        """See ``Inspection.fix``; with how often the script of a recorded run was run for it."""
+        answer = self.inspection.fix(
+            self.opening.build,
+            finding,
+            on=on,
+            effort=effort,
+            plan=plan,
+            root=self.root if root is None else root,
+            alone=self.alone,
+            notify=notify,
+        )
+        if not self.opening.rerun:
+            return answer
+        script = self.opening.recorded_script
+        words, label = script.script.shown, script.wanted.label
+        again = Remark("script run again", words, script.count, other=label)
+        return replace(answer, notes=(*answer.notes, again))
 
 
 @dataclass(frozen=True)
@@ -277,15 +310,6 @@ class Opening:
             ),
         )
 
-    def noted(self, answer: Fix) -> Fix:
-        """An answer of `fix`, with how often the script of a recorded run was run for it."""
-        if not self.rerun:
-            return answer
-        script = self.recorded_script
-        words, label = script.script.shown, script.wanted.label
-        again = Remark("script run again", words, script.count, other=label)
-        return replace(answer, notes=(*answer.notes, again))
-
     def build(self) -> Program:
         """The program, built anew from the files that Python imports."""
         program = self.inspection(("shardy",)).program
@@ -309,7 +333,7 @@ class Opening:
         alone = replace(self, mesh=dict.fromkeys(axes, 1))
         defined = inspection.defined_at
         root = root_of(defined.file) if defined is not None else ""
-        return Bench(self.build, None if self.rerun else alone.build, root)
+        return Bench(self, inspection, None if self.rerun else alone.build, root)
 
     def _no_program(self, inspection: Inspection) -> TargetError:
         """Why there is nothing to edit."""

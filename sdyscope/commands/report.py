@@ -238,7 +238,7 @@ def command(
         target.word,
         on=on[0] if on else None,
         compiled=not no_compile,
-        fix=(lambda: _fix(inspection, target, bench, on)) if bench else None,
+        fix=(lambda: _fix(bench, on)) if bench else None,
         run=(lambda: read_back or _run(inspection)) if run or read_back else None,
         profile=profile,
         source_text=not no_source,
@@ -319,23 +319,11 @@ def _profile(
     )
 
 
-def _fix(
-    inspection: Inspection,
-    target: opening.Opening,
-    bench: opening.Bench,
-    on: Sequence[Hardware],
-) -> Fix:
+def _fix(bench: opening.Bench, on: Sequence[Hardware]) -> Fix:
     """Edits of its source that pay."""
     from sdyscope.analysis.fix.effort import Effort
 
-    answer = inspection.fix(
-        bench.rebuild,
-        on=on[0] if on else None,
-        effort=Effort(predictions=_PREDICTIONS),
-        root=bench.root,
-        alone=bench.alone,
-    )
-    return target.noted(answer)
+    return bench.fix(on=on[0] if on else None, effort=Effort(predictions=_PREDICTIONS))
 
 
 def _run(inspection: Inspection) -> Run:

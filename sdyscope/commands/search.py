@@ -179,15 +179,8 @@ def command(
     )
     if (patch or write) and searched.plan:
         bench = target.bench(inspection)
-        answer = inspection.fix(
-            bench.rebuild,
-            plan=searched.plan,
-            on=on,
-            root=bench.root,
-            alone=bench.alone,
-            notify=progress.part,
-        )
-        searched = replace(searched, patch=target.noted(answer))
+        answer = bench.fix(plan=searched.plan, on=on, notify=progress.part)
+        searched = replace(searched, patch=answer)
     proven = () if searched.patch is None else searched.patch.proven
     if write and proven:
         write_clean(proven[0].before_texts, proven[0].texts)
