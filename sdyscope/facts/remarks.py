@@ -125,6 +125,7 @@ RemarkKind: TypeAlias = Literal[
     "not fetched",
     # of a script that is run again
     "script run again",
+    "places not found",
     # of a search
     "crashed",
     "no choice",

@@ -227,6 +227,10 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "{said}: {count} of JAX's own functions are left out; {said}:NAME writes one of them."
     ),
     "crashed": "Shardy crashed ({said}) on {trials}, and what {they} would do is not known.",
+    "places not found": (
+        "The source was built {count} times in a row without finding a place that shards an "
+        "argument, and none was looked for any further."
+    ),
     "no choice": "{arguments} can only stay as {they} {are}: no axis divides {them}.",
     "constraints stay": "{constraints} inside the program {stay} as written.",
     "too many devices": (

@@ -36,6 +36,7 @@ from sdyscope.analysis.trials.trials import Trials
 from sdyscope.annotations import Annotation
 from sdyscope.facts.edits import SourceEdit
 from sdyscope.facts.propagated import ValueId
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import Tensor
 from sdyscope.stages.propagated.annotate import ShardingEdit
 from sdyscope.values.dtypes import num_bytes
@@ -44,6 +45,9 @@ from sdyscope.values.sharding import NamedSharding, PartitionSpec
 
 #: Below this, an expression is not behind enough bytes to be worth a constraint.
 _LEAST = 0.02
+
+#: How often the program is built without finding a place that shards any argument.
+_PATIENCE = 24
 
 #: Edits of what says how others are sharded, or many.
 _TRACED = ("type", "reshard", "logical axis")
@@ -65,6 +69,11 @@ class Considered:
     def __init__(self, workshop: Workshop, trials: Trials, focus: Focus, effort: Effort) -> None:
         self.workshop, self.program, self.graph = workshop, workshop.program, trials.graph
         self.mesh, self.on, self.focus, self.effort = trials.mesh, trials.hardware, focus, effort
+
+    @property
+    def notes(self) -> tuple[Remark, ...]:
+        """What was not looked for any further."""
+        return (Remark("places not found", count=_PATIENCE),) if self.sites.is_given_up else ()
 
     def proposals(self, collectives: Collectives) -> list[Proposal]:
         """Every edit that is looked at, what most bytes are sent for first."""
@@ -162,9 +171,14 @@ class Considered:
                 if spec is not None:
                     yield spec
 
+    @cached_property
+    def sites(self) -> LiteralSites:
+        """The places that shard arguments and results."""
+        return LiteralSites(self.workshop, self.mesh, patience=_PATIENCE)
+
     def of_arguments(self, about: Evidence) -> Iterator[Proposal]:
         """Other shardings of arguments and results, at the places of the source that shard them."""
-        sites, rows, by_row = LiteralSites(self.workshop, self.mesh), self.rows, self.by_row
+        sites, rows, by_row = self.sites, self.rows, self.by_row
         weighed: list[tuple[float, Any, Weight]] = []
         for row in rows:
             asked = row.requested
@@ -179,7 +193,7 @@ class Considered:
         seen: set[int] = set()
         looked = 0
         for sent, asked, weight in weighed:
-            if looked == self.effort.arguments or not sent:
+            if looked == self.effort.arguments or not sent or sites.is_given_up:
                 break
             site = sites.of(asked, asked.sharding.spec)
             if site is None or id(site) in seen:

@@ -210,6 +210,7 @@ class _Fixer:
             seconds=time.perf_counter() - self.began,
             notes=(
                 *self.trials.notes,
+                *considered.notes,
                 *self.trials.crashes,
                 *self.error_of_times(),
                 *self.counted_once(collectives),

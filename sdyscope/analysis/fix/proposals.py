@@ -518,15 +518,25 @@ class LiteralSites:
         workshop: the program.
         mesh: its mesh.
         most: how many places to try for one tensor.
+        patience: after how many builds that found no place to look for none any more; None to go
+            on. Where rules or a configuration say all, a large program has many that say something
+            else.
     """
 
-    def __init__(self, workshop: Workshop, mesh: Mesh, most: int = 8) -> None:
-        self.workshop, self.mesh, self.most = workshop, mesh, most
+    def __init__(
+        self, workshop: Workshop, mesh: Mesh, most: int = 8, patience: int | None = None
+    ) -> None:
+        self.workshop, self.mesh, self.most, self.patience = workshop, mesh, most, patience
         self._before: tuple[RequestedTensor, ...] = workshop.program.requested
         self._results = _next_values(self._before)
         self._leaves = self._shardings(workshop.program)
         self._known: dict[tuple[str, int, PartitionSpec, int], LiteralSite | None] = {}
-        self.built = 0
+        self.built = self._found_at = 0
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether no places are looked for any more."""
+        return self.patience is not None and self.built - self._found_at >= self.patience
 
     @cached_property
     def literals(self) -> tuple[SpecLiteral, ...]:
@@ -599,7 +609,7 @@ class LiteralSites:
         options: Sequence[PartitionSpec],
     ) -> None:
         """Finds out what some places say: of all together first, for most say nothing of these."""
-        if not literals:
+        if not literals or self.is_given_up:
             return
         changes = len(literals) == 1
         for option in () if changes else options[:2]:
@@ -643,6 +653,7 @@ class LiteralSites:
             if changed:
                 tensors = tuple((tensor.kind, tensor.index or 0) for tensor in changed)
                 names = tuple(tensor.path for tensor in changed)
+                self._found_at = self.built
                 return LiteralSite(literal, spec, changed[0].shape, tensors, names, self.mesh)
         return None
 

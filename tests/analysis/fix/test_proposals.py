@@ -24,7 +24,7 @@ def program(mesh):
 """
 
 
-def sites_in(file, text):
+def sites_in(file, text, **settings):
     """The program of a file with this text, and the places that shard its arguments."""
     file.write_text(text)
 
@@ -32,7 +32,7 @@ def sites_in(file, text):
         return resolve(f"{file}:program")
 
     program = Inspection(build(), ("shardy",))
-    return program, LiteralSites(Workshop(program, build), program.only_mesh("shardy"))
+    return program, LiteralSites(Workshop(program, build), program.only_mesh("shardy"), **settings)
 
 
 def test_arguments_of_different_rank_have_places_of_their_own(tmp_path):
@@ -69,6 +69,25 @@ def test_places_that_say_nothing_of_an_argument_are_told_together(tmp_path):
     (argument,) = [tensor for tensor in program.requested if tensor.kind == "argument"]
     site = sites.of(argument, argument.sharding.spec)
     assert (site.names, site.literal.line) == (("w",), ONE_OF_EIGHT.count("\n") - 1)
+    assert not sites.is_given_up
     # All, both halves of the half and of the quarter that has it, and it alone: twice where
     # nothing is other.
     assert sites.built == 10
+
+
+def test_builds_that_find_no_place_end(tmp_path):
+    program, sites = sites_in(tmp_path / "eight.py", ONE_OF_EIGHT, patience=4)
+    (argument,) = [tensor for tensor in program.requested if tensor.kind == "argument"]
+    assert sites.of(argument, argument.sharding.spec) is None
+    assert sites.is_given_up
+    assert sites.built == 4
+    assert sites.of(argument, argument.sharding.spec) is None
+    assert sites.built == 4
+
+
+def test_a_place_that_is_found_is_worth_more_builds(tmp_path):
+    program, sites = sites_in(tmp_path / "ranks.py", STEP, patience=3)
+    arguments = [tensor for tensor in program.requested if tensor.kind == "argument"]
+    assert all(sites.of(tensor, tensor.sharding.spec) is not None for tensor in arguments)
+    assert not sites.is_given_up
+    assert sites.built >= 2
