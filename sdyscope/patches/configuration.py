@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
-from sdyscope.patches.rules import LEAST_RULES, LogicalRule
+from sdyscope.patches.rules import LogicalRule, are_rules, may_have_rules
 from sdyscope.patches.specs import UNKNOWN
 from sdyscope.values.sharding import SpecEntry
 
@@ -71,7 +71,8 @@ def configured_rules(file: str, text: str, axes: Collection[str]) -> Iterator[Lo
         text: its text.
         axes: the names of the mesh's axes.
     """
-    if len(text) > _LONGEST or not any(axis in text for axis in axes):
+    # Of the files that a program reads, most are about something else.
+    if len(text) > _LONGEST or not (may_have_rules(text) or any(axis in text for axis in axes)):
         return
     try:
         if file.endswith(".json"):
@@ -79,28 +80,31 @@ def configured_rules(file: str, text: str, axes: Collection[str]) -> Iterator[Lo
         roots = list(yaml.compose_all(text, yaml.SafeLoader))
     except (ValueError, yaml.YAMLError, RecursionError):
         return
-    left, seen = [root for root in reversed(roots) if root is not None], set()
+    left, seen = [(root, "") for root in reversed(roots) if root is not None], set()
     while left:
-        node = left.pop()
+        node, called = left.pop()
         # What an alias names is said where its anchor is.
         if id(node) in seen or isinstance(node, yaml.ScalarNode):
             continue
         seen.add(id(node))
-        rules = list(_rules(file, text, node, axes))
+        rules = list(_rules(file, text, node, called, axes))
         if rules:
             yield from rules
-            continue
-        is_mapping = isinstance(node, yaml.MappingNode)
-        left += reversed([each[1] for each in node.value] if is_mapping else node.value)
+        elif isinstance(node, yaml.MappingNode):
+            left += [(value, str(key.value)) for key, value in reversed(node.value)]
+        else:
+            left += [(value, "") for value in reversed(node.value)]
 
 
-def _rules(file: str, text: str, node: Any, axes: Collection[str]) -> Iterator[LogicalRule]:
+def _rules(
+    file: str, text: str, node: Any, called: str, axes: Collection[str]
+) -> Iterator[LogicalRule]:
     """The rules of a sequence or mapping, where all of it is rules."""
     pairs = _pairs(node)
-    if len(pairs) < LEAST_RULES or any(pair.key.value in axes for pair in pairs):
-        return
     said = [_entry(pair.value, axes) for pair in pairs]
-    if UNKNOWN in said or not any(said):
+    if any(pair.key.value in axes for pair in pairs) or UNKNOWN in said:
+        return
+    if not are_rules(said, called):
         return
     at = node.start_mark.index
     for pair in pairs:
@@ -111,7 +115,7 @@ def _rules(file: str, text: str, node: Any, axes: Collection[str]) -> Iterator[L
         at = start
     names = [name for pair in pairs for name in _names(pair.value)]
     style = _Style(
-        '"' if file.endswith(".json") else names[0].style or "",
+        '"' if file.endswith(".json") else (names[0].style or "") if names else "",
         any(isinstance(pair.value, yaml.SequenceNode) for pair in pairs),
     )
     for pair, entry in zip(pairs, said, strict=True):

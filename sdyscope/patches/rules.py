@@ -7,18 +7,40 @@ That is a sequence of pairs, ``(("batch", "data"), ("mlp", None))``, or a dict,
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import libcst as cst
 
-from sdyscope.patches.source import Source, Splice
+from sdyscope.patches.source import Source, Splice, last_name
 from sdyscope.patches.specs import UNKNOWN, spec_entry_text, written_entry
 from sdyscope.values.sharding import SpecEntry
 
 #: Fewer pairs are no rules, but something else that has two parts.
-LEAST_RULES = 2
+_LEAST = 2
+
+#: What rules are called: `logical_axis_rules`, `param_mapping`, `axis_resources`.
+_WORDS = r"(?i)(?:^|_|\b)(?:rules?|mappings?|axis_resources)"
+_CALLED, _NAMED = re.compile(rf"{_WORDS}$"), re.compile(rf"{_WORDS}\b")
+
+
+def may_have_rules(text: str) -> bool:
+    """Whether something in a text is called rules."""
+    return _NAMED.search(text) is not None
+
+
+def are_rules(axes: Sequence[SpecEntry], called: str) -> bool:
+    """Whether names with these mesh axes are rules, by what holds them.
+
+    Args:
+        axes: what each name is mapped to.
+        called: what the whole is called; empty for nothing.
+    """
+    if _CALLED.search(called):
+        return bool(axes)
+    return len(axes) >= _LEAST and any(axes)
 
 
 @dataclass(frozen=True)
@@ -59,7 +81,7 @@ def logical_rules(source: Source, axes: Collection[str]) -> Iterator[LogicalRule
         if not isinstance(node, cst.Tuple | cst.List | cst.Dict):
             continue
         pairs = [_pair(element) for element in node.elements]
-        if len(pairs) < LEAST_RULES or None in pairs:
+        if None in pairs:
             continue
         rules: list[LogicalRule] = []
         for key, value in filter(None, pairs):
@@ -69,8 +91,24 @@ def logical_rules(source: Source, axes: Collection[str]) -> Iterator[LogicalRule
             write = partial(spec_entry_text, quote=source.quote)
             place = source.whole(value)
             rules.append(LogicalRule(source.file, source.line(key), name, own, *place, write))
-        if len(rules) == len(pairs) and any(rule.axes for rule in rules):
+        said = [rule.axes for rule in rules]
+        if len(rules) == len(pairs) and are_rules(said, _called(source, node)):
             yield from rules
+
+
+def _called(source: Source, node: cst.CSTNode) -> str:
+    """What a sequence or dict is called where it is written; empty for nothing."""
+    holder = source.parent(node)
+    if isinstance(holder, cst.Assign) and len(holder.targets) == 1:
+        return last_name(holder.targets[0].target)
+    if isinstance(holder, cst.AnnAssign):
+        return last_name(holder.target)
+    if isinstance(holder, cst.Arg | cst.Param):
+        name = holder.keyword if isinstance(holder, cst.Arg) else holder.name
+        return "" if name is None else name.value
+    if isinstance(holder, cst.DictElement) and isinstance(holder.key, cst.SimpleString):
+        return str(ast.literal_eval(holder.key.value))
+    return ""
 
 
 def _pair(

@@ -44,6 +44,26 @@ def test_other_pairs_are_no_rules(text):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "param_mapping = {'mlp': 'data'}",
+        "compute_axis_mapping: dict[str, str] = {'mlp': 'data'}",
+        "self.rules = [('mlp', 'data')]",
+        "named_jit(f, axis_resources={'mlp': 'data'})",
+        "CONFIG = {'logical_axis_rules': (('mlp', 'data'),)}",
+        "def f(rules=(('mlp', 'data'),)): ...",
+    ],
+)
+def test_one_pair_is_a_rule_where_it_is_called_so(text):
+    assert rules(text) == [("mlp", "data")]
+
+
+def test_rules_that_shard_nothing_yet_are_rules_where_they_are_called_so():
+    assert rules("RULES = {'mlp': None}") == [("mlp", None)]
+    assert rules("RULES = {}") == []
+
+
+@pytest.mark.parametrize(
     ("axes", "then"),
     [
         (None, 'r = (("batch", None), ("mlp", None))'),
