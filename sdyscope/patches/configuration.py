@@ -101,10 +101,9 @@ def _rules(
 ) -> Iterator[LogicalRule]:
     """The rules of a sequence or mapping, where all of it is rules."""
     pairs = _pairs(node)
-    said = [_entry(pair.value, axes) for pair in pairs]
-    if any(pair.key.value in axes for pair in pairs) or UNKNOWN in said:
-        return
-    if not are_rules(said, called):
+    entries = [_entry(pair.value, axes) for pair in pairs]
+    said = {pair.key.value: entry for pair, entry in zip(pairs, entries, strict=True)}
+    if UNKNOWN in entries or not are_rules(said, called, axes):
         return
     at = node.start_mark.index
     for pair in pairs:
@@ -118,7 +117,7 @@ def _rules(
         '"' if file.endswith(".json") else (names[0].style or "") if names else "",
         any(isinstance(pair.value, yaml.SequenceNode) for pair in pairs),
     )
-    for pair, entry in zip(pairs, said, strict=True):
+    for pair, entry in zip(pairs, entries, strict=True):
         start, end, before = _place(text, pair)
         write = partial(_written, style, isinstance(pair.value, yaml.SequenceNode), before)
         line = pair.key.start_mark.line + 1

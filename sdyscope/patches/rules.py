@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -31,16 +31,19 @@ def may_have_rules(text: str) -> bool:
     return _NAMED.search(text) is not None
 
 
-def are_rules(axes: Sequence[SpecEntry], called: str) -> bool:
+def are_rules(said: Mapping[str, SpecEntry], called: str, axes: Collection[str]) -> bool:
     """Whether names with these mesh axes are rules, by what holds them.
 
+    What is called rules may have a logical axis of a mesh axis's name, as MaxText's have.
+
     Args:
-        axes: what each name is mapped to.
+        said: what each name is mapped to.
         called: what the whole is called; empty for nothing.
+        axes: the names of the mesh's axes.
     """
     if _CALLED.search(called):
-        return bool(axes)
-    return len(axes) >= _LEAST and any(axes)
+        return not said.keys() <= {*axes}
+    return len(said) >= _LEAST and any(said.values()) and said.keys().isdisjoint(axes)
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class LogicalRule:
 
 
 def logical_rules(source: Source, axes: Collection[str]) -> Iterator[LogicalRule]:
-    """Every rule of a source, of those that say mesh axes of some name and of no mesh axis.
+    """Every rule of a source, of those that say mesh axes of some name.
 
     Args:
         source: the file.
@@ -86,13 +89,13 @@ def logical_rules(source: Source, axes: Collection[str]) -> Iterator[LogicalRule
         rules: list[LogicalRule] = []
         for key, value in filter(None, pairs):
             name, own = ast.literal_eval(key.value), written_entry(value, axes)
-            if not isinstance(name, str) or name in axes or own == UNKNOWN:
+            if not isinstance(name, str) or own == UNKNOWN:
                 break
             write = partial(spec_entry_text, quote=source.quote)
             place = source.whole(value)
             rules.append(LogicalRule(source.file, source.line(key), name, own, *place, write))
-        said = [rule.axes for rule in rules]
-        if len(rules) == len(pairs) and are_rules(said, _called(source, node)):
+        said = {rule.name: rule.axes for rule in rules}
+        if len(rules) == len(pairs) and are_rules(said, _called(source, node), axes):
             yield from rules
 
 

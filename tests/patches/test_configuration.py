@@ -41,6 +41,7 @@ logical_axis_rules: [
     ['embed', []],
     ["mlp", 'model'],
     ['mlp', ['data']],
+    ['model', 'model'],
 ]
 """
 
@@ -66,6 +67,7 @@ def test_a_sequence_of_pairs():
         (6, "embed", None),
         (7, "mlp", "model"),
         (8, "mlp", "data"),
+        (9, "model", "model"),
     ]
 
 
@@ -79,6 +81,8 @@ def test_a_sequence_of_pairs():
         "rules: {batch: data, mlp: elsewhere}",
         "rules: {batch: data, mlp: null, depth: 3}",
         "axes: {data: model, model: data}",
+        "axes: {data: model, batch: data}",
+        "mapping: {data: model}",
         "rules: {batch: &b data, mlp: model}",
         "b: &b data\nrules: {batch: *b, mlp: model}",
         "rules: {batch: !axis data, mlp: model}",

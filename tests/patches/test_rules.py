@@ -58,6 +58,11 @@ def test_one_pair_is_a_rule_where_it_is_called_so(text):
     assert rules(text) == [("mlp", "data")]
 
 
+def test_a_logical_axis_of_a_mesh_axis_name_is_one_where_it_is_called_so():
+    assert rules("RULES = (('mlp', 'data'), ('model', 'model'))")[1] == ("model", "model")
+    assert rules("x = (('mlp', 'data'), ('model', 'model'))") == []
+
+
 def test_rules_that_shard_nothing_yet_are_rules_where_they_are_called_so():
     assert rules("RULES = {'mlp': None}") == [("mlp", None)]
     assert rules("RULES = {}") == []
