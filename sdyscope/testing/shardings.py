@@ -261,7 +261,7 @@ def _annotated(inspection: Inspection, chosen: Partitioner, name: str, at: At) -
             if at == "requested"
             else _lowered(row.lowered.get(chosen), mesh)
         )
-        shown = shown_name(row.name, row.kind)
+        shown = shown_name(row.name, row.kind, row.mapped)
         yield _Found(shown, type_, rank, place, text, opened, row.source)
 
 

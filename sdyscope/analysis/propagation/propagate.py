@@ -393,7 +393,7 @@ def _tensor(tensor: Tensor, ids: _Ids, sides: _Sides, author_known: bool) -> Pro
     is_named = section in ("argument", "result")
     return ProgramValue(
         section=section,
-        name=tensor.name if is_named else shown_name(tensor.name, tensor.kind),
+        name=tensor.name if is_named else shown_name(tensor.name, tensor.kind, tensor.mapped),
         kind=tensor.kind,
         primitive="",
         ssa=next((ssa_name(sides[p].graph, value) for p, (value, *_) in ids.items()), ""),
