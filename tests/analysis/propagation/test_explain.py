@@ -7,7 +7,7 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import sdyscope
@@ -298,9 +298,8 @@ def test_conflict_with_another_dimension():
 
 def test_what_stopped_an_axis_is_called_as_what_moved_one():
     """By JAX's name: `reduce_sum`, which is a `reduce` in StableHLO."""
-    x = jax.ShapeDtypeStruct(
-        (8, 16), jnp.float32, sharding=NamedSharding(AbstractMesh((2,), ("a",)), P("a", None))
-    )
+    mesh = AbstractMesh((2,), ("a",), axis_types=(AxisType.Auto,))
+    x = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(mesh, P("a", None)))
     inspection = sdyscope.inspect(jax.jit(lambda x: jnp.sin(x).sum(0)), x)
     ((absence,), *_) = (found.absences for found in inspection.explain("result"))
     assert absence_text(absence).startswith("dim 0 of operand 0 of reduce_sum at ")
