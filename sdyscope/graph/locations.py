@@ -152,7 +152,7 @@ def named(name: str, child: Location, *, frame: bool) -> Location:
         return Location(frames=(SourceLocation(place.file, place.line, place.column, name),))
     if child is UNKNOWN and "/" not in name:
         # A tag, which nearly all names of a copy with tags are, each another.
-        return Location(name, (), (name,))
+        return Location(written_primitive(name), (), (name,))
     # The innermost name is the scope: what is around it are tags (`sid7`, `scatter-add:`).
     names = (name, *child.names)
     if child.scope:

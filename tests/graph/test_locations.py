@@ -79,6 +79,10 @@ def test_a_collective_is_called_what_the_program_calls():
     assert written_scope("jit(f)/shard_map/psum_invariant") == "jit(f)/shard_map/psum"
     assert written_scope("psum_invariant/all_to_all") == "psum_invariant/all_to_all"
     assert written_primitive("all_gather_invariant") == "all_gather"
+    text = AS_A_FUNCTION.replace("jit(step)/layers/while/body/neg", "psum_invariant")
+    for read in READERS:
+        (op,) = [op for op in read(text).ops if op.kind == "stablehlo.negate"]
+        assert op.scope == "psum"
 
 
 def test_the_scope_of_a_call_stands_before_what_it_calls():
