@@ -56,7 +56,7 @@ LARGE = {
     "batch": 8,
 }
 
-ONE = {"fsdp": 1, "model": 1}
+ONE_DEVICE = {"fsdp": 1, "model": 1}
 AXLEARN = {"data": 1, "expert": 1, "fsdp": 1, "track": 1, "model": 1}
 EXPERTS = {
     "d_model": 1024,
@@ -85,12 +85,12 @@ PROGRAMS: tuple[tuple[str, str, dict[str, int], dict[str, Any]], ...] = (
     ("experts", KERNELS + "experts", {}, {}),
     ("mlp", M, {"data": 1, "model": 1}, {**REGRESSION, "dtype": "bfloat16"}),
     ("mlp-f32", M, {"data": 1, "model": 1}, {**DEEP, "optimizer": "sgd"}),
-    ("transformer", F, ONE, LARGE),
-    ("transformer-scan", F, ONE, {**LARGE, **SCAN}),
-    ("transformer-remat", F, ONE, {**LARGE, "remat": True, "layers": 6, "tied": True}),
-    ("transformer-f32", F, ONE, {**LARGE, "layers": 4, "dtype": "float32"}),
-    ("transformer-wide", F, ONE, {**LARGE, **WIDE, "layers": 4, "optimizer": "sgd"}),
-    ("transformer-small", F, ONE, {"layers": 4}),
+    ("transformer", F, ONE_DEVICE, LARGE),
+    ("transformer-scan", F, ONE_DEVICE, {**LARGE, **SCAN}),
+    ("transformer-remat", F, ONE_DEVICE, {**LARGE, "remat": True, "layers": 6, "tied": True}),
+    ("transformer-f32", F, ONE_DEVICE, {**LARGE, "layers": 4, "dtype": "float32"}),
+    ("transformer-wide", F, ONE_DEVICE, {**LARGE, **WIDE, "layers": 4, "optimizer": "sgd"}),
+    ("transformer-small", F, ONE_DEVICE, {"layers": 4}),
     (
         "axlearn",
         A,

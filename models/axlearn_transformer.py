@@ -33,7 +33,7 @@ weight before its use, and a reduction of its gradient into shards after.
 their batch's device, experts on theirs: the axis `expert` shards the batch everywhere else, and
 here it moves from the batch to the experts. That is an all-to-all there and one back. Each
 sequence has room for `capacity` times its even share of each expert, and tokens beyond that pass
-by. For dense layers `expert` is more data parallelism: a copy of their weights for each.
+by. For dense layers `expert` is more data parallelism: a replica of their weights for each.
 
 **Tracks.** Tensor parallelism synchronizes twice a layer. Here the model is instead `tracks` small
 transformers side by side, which see the same input, run several layers without a word to each

@@ -2,7 +2,7 @@
 
 **The mesh.** `fsdp` shards the batch *and* the parameters; `model` splits heads, hidden
 features and the vocabulary as Megatron does; `data`, if the mesh has it, shards the batch
-only (parameters are copies along it: hybrid sharding, say one copy a pod).
+only (parameters are replicated along it: hybrid sharding, say one replica a pod).
 
     tokens      [batch, sequence]                 (('data', 'fsdp'), None)
     residual    [batch, sequence, embed]          (('data', 'fsdp'), None, None)

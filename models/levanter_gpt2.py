@@ -16,7 +16,7 @@ dimension. Between the two stand names:
     c_fc        [layers, mlp, embed]
     embeddings  [vocab, embed], [position, embed]
 
-**The mesh** is `replica_dcn, replica, data, model`, as Levanter has it by default: slices, copies
+**The mesh** is `replica_dcn, replica, data, model`, as Levanter has it by default: slices, replicas
 within a slice, what parameters are stored over, and tensor parallelism. The batch is on the first
 three together.
 
@@ -94,7 +94,7 @@ class Settings:
     parallelism: str = field(
         default="tensor",
         metadata={
-            "help": "each adds to the one before it: copies of the model, storage in shards, "
+            "help": "each adds to the one before it: replicas of the model, storage in shards, "
             "mlp and heads on model, positions on context",
             "choices": tuple(PARALLELISM),
         },

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, TypeVar
 
-_Made = TypeVar("_Made")
+_Value = TypeVar("_Value")
 
 
 class Once:
@@ -20,7 +20,7 @@ class Once:
         """The value alone: what is kept with it is worked out again where it goes."""
         return {name: value for name, value in self.__dict__.items() if name != "_derived"}
 
-    def once(self, key: object, make: Callable[[], _Made]) -> _Made:
+    def once(self, key: object, make: Callable[[], _Value]) -> _Value:
         """What is worked out of the value, made when it is first asked for.
 
         Args:
@@ -29,5 +29,5 @@ class Once:
         """
         if key not in self._derived:
             self._derived[key] = make()
-        value: _Made = self._derived[key]
+        value: _Value = self._derived[key]
         return value

@@ -36,7 +36,7 @@ PARTITIONERS: tuple[Partitioner, ...] = ("shardy", "gspmd")
 
 _Compile: TypeAlias = tuple[Partitioner, Hardware]
 
-_Made = TypeVar("_Made")
+_Value = TypeVar("_Value")
 
 
 class Staged(Once):
@@ -431,8 +431,8 @@ class Staged(Once):
         return (None,) if isinstance(self.source, Compiled) else tuple(self.lowered)
 
     def under_each(
-        self, make: Callable[[Partitioner | None], _Made], on: Hardware | str | None = None
-    ) -> tuple[tuple[_Made, ...], dict[Partitioner, CompilerError]]:
+        self, make: Callable[[Partitioner | None], _Value], on: Hardware | str | None = None
+    ) -> tuple[tuple[_Value, ...], dict[Partitioner, CompilerError]]:
         """What is made of each compiled program, and under which partitioners there is none.
 
         They are compiled at the same time.
@@ -447,7 +447,7 @@ class Staged(Once):
         """
         refused = {} if isinstance(self.source, Compiled) else dict(self.failures)
         self.compile_together(on)
-        values: list[_Made] = []
+        values: list[_Value] = []
         for partitioner in self.compiled_under:
             try:
                 values.append(make(partitioner))

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sdyscope.analysis.budgets import Budgets, Spent
-from sdyscope.ci import Config, Found, SnapshotFile, Target
+from sdyscope.ci import Config, PlacedFinding, SnapshotFile, Target
 from sdyscope.ci.judge import Done, judged, unjudged
 from sdyscope.ci.run import summed
 from sdyscope.errors import SdyscopeError
@@ -70,7 +70,7 @@ def document(folder, *, extra=(), line=2, is_update=False, fail_on="warning"):
     golden = SourceLocation(str(folder / "golden.snap"), 1)
 
     def found(check, finding, otherwise=step.place, ignored=""):
-        return Found(check, finding, finding.source or otherwise, otherwise, ignored)
+        return PlacedFinding(check, finding, finding.source or otherwise, otherwise, ignored)
 
     everything = (
         found("check", finding(source=source)),
@@ -116,7 +116,7 @@ def document(folder, *, extra=(), line=2, is_update=False, fail_on="warning"):
             unjudged(config, broken, error=error),
             unjudged(config, old, skipped="It is for JAX 0.5, and this is 0.10.2."),
         ],
-        [Found("check", unused, step.place, step.place)],
+        [PlacedFinding("check", unused, step.place, step.place)],
         jax="0.10.2",
         seconds=3.0,
     )

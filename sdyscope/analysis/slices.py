@@ -33,6 +33,7 @@ class TensorSlices:
         rule: the slice that any device `d` holds, or any position `p` of a mesh whose devices are
             in an order of their own; empty where all are listed.
         partial: whether each device holds a partial result, still to be reduced with others.
+        mapped: the function that a `shard_map` maps; empty for all else, and where it is not known.
     """
 
     name: str
@@ -47,6 +48,7 @@ class TensorSlices:
     listed: tuple[Slice, ...] = ()
     rule: BlockRule | str = ""
     partial: bool = False
+    mapped: str = ""
 
     @property
     def subject(self) -> str:
@@ -75,7 +77,9 @@ def program_slices(name: str, rows: Iterable[Tensor]) -> ProgramSlices:
 def _tensor_slices(row: Tensor) -> TensorSlices:
     sharding = tensor_sharding(row)
     place = None if sharding is None else sharding.placement
-    tensor = TensorSlices(row.name, row.kind, row.shape, row.dtype, sharding, row.source)
+    tensor = TensorSlices(
+        row.name, row.kind, row.shape, row.dtype, sharding, row.source, mapped=row.mapped
+    )
     unplaced = _unplaced(row, place)
     if unplaced or place is None or row.shape is None:
         return replace(tensor, unplaced=unplaced or "")

@@ -6,7 +6,6 @@ from sdyscope.annotations.model import NamedKind as NamedKind
 from sdyscope.annotations.model import split_scope as split_scope
 from sdyscope.annotations.model import unplaced as unplaced
 from sdyscope.annotations.names import CONSTANT as CONSTANT
-from sdyscope.annotations.names import called_text as called_text
 from sdyscope.annotations.names import op_name as op_name
 from sdyscope.annotations.names import op_path as op_path
 from sdyscope.annotations.names import op_text as op_text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from sdyscope.annotations.model import split_scope
 from sdyscope.graph import Op
@@ -37,21 +36,6 @@ def shown_name(name: str, kind: str, mapped: str = "") -> str:
 def op_text(kind: str) -> str:
     """`dot_general` for `stablehlo.dot_general`."""
     return kind.rpartition(".")[2]
-
-
-#: What JAX calls a collective whose result is the same along the axis, by its type.
-_INVARIANT: Mapping[str, str] = {"psum_invariant": "psum", "all_gather_invariant": "all_gather"}
-
-
-def called_text(primitive: str) -> str:
-    """`psum` for `psum_invariant`: what a program calls."""
-    return _INVARIANT.get(primitive, primitive)
-
-
-def called_scope(scope: str) -> str:
-    """`shard_map/psum` for `shard_map/psum_invariant`."""
-    around, slash, primitive = scope.rpartition("/")
-    return f"{around}{slash}{_INVARIANT[primitive]}" if primitive in _INVARIANT else scope
 
 
 def scope_of(op: Op) -> tuple[str, str]:

@@ -8,7 +8,7 @@ docs/ci.md describes it.
 from sdyscope.ci.config import Check, Config, Ignore, SnapshotFile, Target
 from sdyscope.ci.document import Ci, CiTarget, Outcome
 from sdyscope.ci.judge import judge
-from sdyscope.ci.places import Found
+from sdyscope.ci.places import PlacedFinding
 from sdyscope.ci.read import find_config, read_config
 from sdyscope.ci.rules import rule_words
 
@@ -17,9 +17,9 @@ __all__ = [
     "Ci",
     "CiTarget",
     "Config",
-    "Found",
     "Ignore",
     "Outcome",
+    "PlacedFinding",
     "SnapshotFile",
     "Target",
     "find_config",

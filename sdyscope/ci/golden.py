@@ -12,7 +12,7 @@ from pathlib import Path
 from sdyscope.annotations import split_scope
 from sdyscope.ci.config import Config, SnapshotFile, Target
 from sdyscope.ci.document import Outcome
-from sdyscope.ci.places import Found
+from sdyscope.ci.places import PlacedFinding
 from sdyscope.errors import TargetError
 from sdyscope.facts.snapshots import STAGES
 from sdyscope.snapshots import (
@@ -56,7 +56,7 @@ class GoldenCheck:
     """
 
     words: str
-    findings: tuple[Found, ...]
+    findings: tuple[PlacedFinding, ...]
     text: str
 
 
@@ -105,10 +105,10 @@ def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> GoldenCheck:
         return GoldenCheck(things_text(now.count), (_at(target.place, finding),), text_now)
     comparison = compare(section.snapshot, now)
     lines = _Lines(staged, str(wanted.path), text, section)
-    return GoldenCheck(things_text(now.count), tuple(_found(comparison, lines)), text_now)
+    return GoldenCheck(things_text(now.count), tuple(_differences(comparison, lines)), text_now)
 
 
-def _found(comparison: Comparison, lines: _Lines) -> Iterator[Found]:
+def _differences(comparison: Comparison, lines: _Lines) -> Iterator[PlacedFinding]:
     for header in comparison.header:
         word = header.word
         finding = Finding(
@@ -140,7 +140,7 @@ def _found(comparison: Comparison, lines: _Lines) -> Iterator[Found]:
         source = lines.source(change)
         finding = replace(_finding(change), source=source)
         written = lines.block(change.key)
-        yield Found("snapshot", finding, source or written, written)
+        yield PlacedFinding("snapshot", finding, source or written, written)
 
 
 #: Of how many tensors it is told which blocks they are in on another mesh.
@@ -166,8 +166,8 @@ def _blocks(blocks: Blocks) -> str:
     return f" A device has other blocks of {counted(count, 'tensor')}; {'; '.join(words)}."
 
 
-def _at(place: SourceLocation, finding: Finding) -> Found:
-    return Found("snapshot", finding, place, place)
+def _at(place: SourceLocation, finding: Finding) -> PlacedFinding:
+    return PlacedFinding("snapshot", finding, place, place)
 
 
 def _finding(change: TensorChange) -> Finding:
@@ -180,7 +180,7 @@ def _finding(change: TensorChange) -> Finding:
         "removed": "The snapshot has it, and the program does not.",
         "added": "The program has it, and the snapshot does not.",
     }
-    before, after = _told(change)
+    before, after = _before_and_after(change)
     return Finding(
         f"snapshot-{change.what}",
         "error",
@@ -193,7 +193,7 @@ def _finding(change: TensorChange) -> Finding:
     )
 
 
-def _told(change: TensorChange) -> tuple[str, str]:
+def _before_and_after(change: TensorChange) -> tuple[str, str]:
     """What the snapshot says and what is so now, without what both say."""
     if max(len(change.before), len(change.after)) == 1:
         before, after = stage_texts(change.before), stage_texts(change.after)
@@ -286,7 +286,7 @@ class GoldenFile:
     path: Path
     text: str
     wanted: str
-    unused: tuple[Found, ...]
+    unused: tuple[PlacedFinding, ...]
 
 
 def golden_files(
@@ -338,7 +338,7 @@ def _golden_file(
     return GoldenFile(path, text, content, tuple(_unused_programs(content, path, strangers)))
 
 
-def _unused_programs(text: str, path: Path, names: Iterable[str]) -> Iterator[Found]:
+def _unused_programs(text: str, path: Path, names: Iterable[str]) -> Iterator[PlacedFinding]:
     """Programs of a golden file that are no targets: nobody compares them any more."""
     sections = {section.snapshot.name: section for section in read_sections(text, path)}
     for name in names:

@@ -18,7 +18,7 @@ from sdyscope.analysis.naming.globs import glob
 from sdyscope.ci.config import Check, Config, Ignore, Target
 from sdyscope.ci.document import CheckStatus, CiBudget, CiCheck, CiTarget, Outcome
 from sdyscope.ci.golden import golden
-from sdyscope.ci.places import Found, RepositoryPlaces
+from sdyscope.ci.places import PlacedFinding, RepositoryPlaces
 from sdyscope.ci.rules import NAMES
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.facts.account import Account
@@ -51,7 +51,7 @@ class Done:
     """
 
     words: str = ""
-    entries: tuple[Found, ...] = ()
+    entries: tuple[PlacedFinding, ...] = ()
     spent: tuple[Spent, ...] = ()
     snapshot: str = ""
     not_run: tuple[NotRun, ...] = ()
@@ -119,7 +119,7 @@ def judged(
     config: Config,
     target: Target,
     done: Mapping[Check, Done],
-    entries: Iterable[Found],
+    entries: Iterable[PlacedFinding],
     *,
     updating: bool = False,
 ) -> CiTarget:
@@ -210,9 +210,10 @@ def _compiled(inspection: Inspection, target: Target) -> Compiled | None:
         return None
 
 
-def _found(check: Check, findings: Iterable[Finding], target: Target) -> tuple[Found, ...]:
+def _placed(check: Check, findings: Iterable[Finding], target: Target) -> tuple[PlacedFinding, ...]:
     return tuple(
-        Found(check, finding, finding.source or target.place, target.place) for finding in findings
+        PlacedFinding(check, finding, finding.source or target.place, target.place)
+        for finding in findings
     )
 
 
@@ -221,7 +222,7 @@ def _check(target: Target, inspection: Inspection) -> Done:
     words = (
         counted(done.compared, "comparison") if done.compared else counted(done.tensors, "tensor")
     )
-    return Done(words, _found("check", done.findings, target))
+    return Done(words, _placed("check", done.findings, target))
 
 
 def _lint(
@@ -241,7 +242,7 @@ def _lint(
         {_alike(finding) for finding in inspection.check().findings} if target.check else set()
     )
     findings = [finding for finding in done.findings if _alike(finding) not in checked]
-    return Done(words, _found("lint", findings, target), not_run=tuple(not_run.values()))
+    return Done(words, _placed("lint", findings, target), not_run=tuple(not_run.values()))
 
 
 def _alike(finding: Finding) -> tuple[object, ...]:
@@ -261,12 +262,13 @@ def _budgets(config: Config, target: Target, inspection: Inspection) -> Done:
     spent: list[Spent] = []
     for partitioner in inspection.lowered:
         spent += _spent(budgets, inspection, partitioner, target.on)
-    entries: list[Found] = []
+    entries: list[PlacedFinding] = []
     for each in spent:
         written = config.limit_place(target, each.limit)
         findings = map(finding_of, each.findings)
         entries += (
-            Found("budgets", finding, finding.source or written, written) for finding in findings
+            PlacedFinding("budgets", finding, finding.source or written, written)
+            for finding in findings
         )
     return Done(counted(len(spent), "limit"), tuple(entries), tuple(spent))
 
@@ -304,13 +306,13 @@ def _check_axes(config: Config, target: Target, budgets: Budgets, inspection: In
             )
 
 
-def _joined(done: Mapping[Check, Done], inspection: Inspection) -> list[Found]:
+def _joined(done: Mapping[Check, Done], inspection: Inspection) -> list[PlacedFinding]:
     """What is found alike under every partitioner, once."""
-    under: dict[Found, list[Found]] = {}
+    under: dict[PlacedFinding, list[PlacedFinding]] = {}
     for entry in (each for of_check in done.values() for each in of_check.entries):
         alike = replace(entry, finding=replace(entry.finding, partitioner=None))
         under.setdefault(alike, []).append(entry)
-    joined: list[Found] = []
+    joined: list[PlacedFinding] = []
     for alike, members in under.items():
         partitioners = {member.finding.partitioner for member in members}
         everywhere = len(partitioners) > 1 and partitioners >= set(inspection.lowered)
@@ -318,7 +320,9 @@ def _joined(done: Mapping[Check, Done], inspection: Inspection) -> list[Found]:
     return joined
 
 
-def _not_known(target: Target, account: Account, done: Mapping[Check, Done]) -> Iterator[Found]:
+def _not_known(
+    target: Target, account: Account, done: Mapping[Check, Done]
+) -> Iterator[PlacedFinding]:
     """What is not known of the program, but for what a check found or could not be done for."""
     texts = {entry.finding.found for each in done.values() for entry in each.entries} - {""}
     refused = "\n".join(str(each.error) for each in done.values() if each.error is not None)
@@ -334,16 +338,16 @@ def _not_known(target: Target, account: Account, done: Mapping[Check, Done]) -> 
             source=unknown.source,
             partitioner=unknown.partitioners[0] if len(unknown.partitioners) == 1 else None,
         )
-        yield Found("check", finding, unknown.source or target.place, target.place)
+        yield PlacedFinding("check", finding, unknown.source or target.place, target.place)
 
 
 def _ignored(
-    config: Config, target: Target, findings: Sequence[Found]
-) -> tuple[list[Found], set[Ignore]]:
+    config: Config, target: Target, findings: Sequence[PlacedFinding]
+) -> tuple[list[PlacedFinding], set[Ignore]]:
     """Findings of check and lint with why they are ignored, and the ignores that matched."""
     ignores = (*target.ignores, *config.ignores)
     used: set[Ignore] = set()
-    entries: list[Found] = []
+    entries: list[PlacedFinding] = []
     for entry in findings:
         matching = [
             ignore
@@ -363,7 +367,7 @@ def _matches(ignore: Ignore, finding: Finding) -> bool:
     return any(pattern.fullmatch(name) for name in (finding.tensor, shown_name(finding.tensor, "")))
 
 
-def unused_ignores(ignores: Iterable[Ignore], used: Container[Ignore]) -> Iterator[Found]:
+def unused_ignores(ignores: Iterable[Ignore], used: Container[Ignore]) -> Iterator[PlacedFinding]:
     """What is ignored and was not found: a list of ignores is not to rot."""
     for ignore in ignores:
         if ignore not in used:
@@ -380,4 +384,4 @@ def unused_ignores(ignores: Iterable[Ignore], used: Container[Ignore]) -> Iterat
                 kind="ignore",
                 hint=f"Did you mean {close[0]!r}?" if close else "Take it out.",
             )
-            yield Found("check", finding, ignore.place, ignore.place)
+            yield PlacedFinding("check", finding, ignore.place, ignore.place)

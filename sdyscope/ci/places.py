@@ -20,7 +20,7 @@ from sdyscope.words.paths import file_text, paths_from, shortened
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PlacedFinding:
     """A finding, and where to show it.
 
     Attributes:
@@ -84,7 +84,9 @@ class RepositoryPlaces:
             file, line = self._named(target.place.file), target.place.line
         return CiError(self.text(str(error)), file, line)
 
-    def findings(self, entries: Iterable[Found], target: Target | None) -> tuple[CiFinding, ...]:
+    def findings(
+        self, entries: Iterable[PlacedFinding], target: Target | None
+    ) -> tuple[CiFinding, ...]:
         """Findings of a target, or of the configuration itself, errors first."""
         times: Counter[str] = Counter()
         findings: list[CiFinding] = []
@@ -94,7 +96,7 @@ class RepositoryPlaces:
             findings.append(self._finding(entry, target, f"{key} {times[key]}"))
         return tuple(findings)
 
-    def _finding(self, entry: Found, target: Target | None, key: str) -> CiFinding:
+    def _finding(self, entry: PlacedFinding, target: Target | None, key: str) -> CiFinding:
         finding = entry.finding
         least = "warning" if target is None else target.fail_on
         fails = SEVERITIES.index(finding.severity) <= SEVERITIES.index(least) and not entry.ignored
@@ -126,7 +128,7 @@ class RepositoryPlaces:
         )
 
 
-def _key(entry: Found, target: Target | None) -> str:
+def _key(entry: PlacedFinding, target: Target | None) -> str:
     finding = entry.finding
     name = "" if target is None else target.name
     return json.dumps([name, finding.rule, finding.kind, finding.tensor, finding.partitioner])

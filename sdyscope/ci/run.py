@@ -14,7 +14,7 @@ from sdyscope.ci.config import Config, Target
 from sdyscope.ci.document import Ci, CiTarget, Outcome
 from sdyscope.ci.golden import golden_files
 from sdyscope.ci.judge import unjudged, unused_ignores
-from sdyscope.ci.places import Found, RepositoryPlaces
+from sdyscope.ci.places import PlacedFinding, RepositoryPlaces
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.hardware.names import parse_devices
 from sdyscope.process import child, children
@@ -66,7 +66,7 @@ def run(
         [*["--update"] * updating, *["--fix"] * fixing],
         notify,
     )
-    general: list[Found] = []
+    general: list[PlacedFinding] = []
     if len(running) == len(config.targets):
         general += _unused_ignores(config, outcomes)
     with contextlib.ExitStack() as locks:
@@ -101,7 +101,7 @@ def _other_jax(target: Target, jax: str) -> str:
 def summed(
     config: Config,
     targets: Sequence[CiTarget],
-    general: Sequence[Found],
+    general: Sequence[PlacedFinding],
     *,
     jax: str,
     seconds: float,
@@ -185,7 +185,7 @@ def _outcomes(
     return outcomes
 
 
-def _unused_ignores(config: Config, outcomes: Mapping[str, Outcome]) -> Iterator[Found]:
+def _unused_ignores(config: Config, outcomes: Mapping[str, Outcome]) -> Iterator[PlacedFinding]:
     """Ignores for all targets that matched nothing, where everything could be looked at."""
     if any(outcome.target.status == "error" for outcome in outcomes.values()):
         return

@@ -114,7 +114,7 @@ class _Search:
         between = self.repository.candidates([good.hash], bad.hash)
         if self._has_same_modules(good.hash, bad.hash):
             end = Evaluated(_label(bad), bad.hash, self.judge.good, True)
-            return self._told(start, end, None, end, len(between), unchanged=True)
+            return self._bisection(start, end, None, end, len(between), unchanged=True)
         try:
             outcome = bisect(self.repository, good.hash, bad.hash, self.judge.is_good)
         except Unjudged as error:
@@ -124,7 +124,7 @@ class _Search:
             ) from error
         first = outcome.first
         end = self.judge.evaluated(bad.hash) if bad.hash in self.judge.looked else _unknown(bad)
-        return self._told(
+        return self._bisection(
             start,
             end,
             first,
@@ -139,7 +139,7 @@ class _Search:
             ),
         )
 
-    def _told(
+    def _bisection(
         self,
         good: Evaluated,
         bad: Evaluated,

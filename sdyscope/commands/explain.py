@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sdyscope.terminal.paragraphs import Paragraph
 
 #: What a VALUE looks like that the compiler makes.
-_MADE = re.compile(
+_COMPILERS_OWN = re.compile(
     r"(?:all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)(?:-start)?(?:\.\d+)*"
     r"|full-rematerialization|first-difference"
 )
@@ -89,7 +89,7 @@ def command(
     if value == FIRST_DIFFERENCE and partitioner is None:
         partitioner = "both"
     inspection = target.inspection_under(partitioner)
-    if _MADE.fullmatch(value):
+    if _COMPILERS_OWN.fullmatch(value):
         if want is not None:
             raise click.UsageError(
                 f"--want is for a value's sharding, which {value} has none of. Name the value."

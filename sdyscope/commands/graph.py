@@ -92,8 +92,10 @@ def command(
     if folder is not None and form != "model-explorer":
         raise TargetError("--node-data is for Model Explorer.", hint="Add --format model-explorer.")
     partitioners = options.PARTITIONERS[partitioner or "both"]
-    inspection = target.inspection(partitioners, as_module=True)
-    chosen = inspection.partitioners[0]
+    # A compiled program has ops, but what is propagated is not in it.
+    as_module = at == "lowered" and folder is None
+    inspection = target.inspection(partitioners, as_module=as_module)
+    chosen = inspection.chosen(None)
     op_graph = inspection.graph(chosen, at=at)
     account = inspection.account
     content = graph.encoded(op_graph, form or "json", account)

@@ -601,10 +601,10 @@ def _named(word: str, record: Record, name: str) -> tuple[RecordedProgram, ...]:
             return (matching[0],)
         if matching and len({(recorded.name, recorded.defined) for recorded in matching}) == 1:
             # One function, compiled anew: what ran last is what is there now.
-            others = ", ".join(recorded.label for recorded in matching[:-1][-_LISTED:])
+            earlier = [recorded.label for recorded in matching[:-1][-_LISTED:]]
             tell(
-                f"note: {word} is {matching[-1].label}, the last of {len(matching)} that were "
-                f"compiled from it; {others}: before it."
+                f"note: {word} is {matching[-1].label}, the last of {len(matching)} programs "
+                f"compiled from that function (earlier: {', '.join(earlier)})."
             )
             return (matching[-1],)
         if matching:

@@ -20,7 +20,7 @@ class Shard:
         device: position of the device among those that the program was compiled for.
         index: extent of the block in each dimension of the whole array.
         shape: shape of the buffer that is really there.
-        replica_id: number of this copy among the devices that hold the same block.
+        replica_id: number of this replica among the devices that hold the same block.
         bytes: size of the buffer in the device's memory, with what pads it.
     """
 
@@ -32,8 +32,8 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class UnequalCopy:
-    """A copy of a block that is not, bit by bit, what the first device with that block holds.
+class UnequalReplica:
+    """A replica of a block that is not, bit by bit, what the first device with that block holds.
 
     Attributes:
         device: position of the device.
@@ -58,7 +58,7 @@ class ExecutedArray:
         rank: how many dimensions `sharding` is about: all but those of the keys' words.
         shards: every shard that this process can see, by device; of all processes once their runs
             are put together.
-        unequal: of a result, the copies that are not like the first one.
+        unequal: of a result, the replicas that are not like the first one.
     """
 
     kind: Literal["argument", "result"]
@@ -67,7 +67,7 @@ class ExecutedArray:
     sharding: str
     rank: int
     shards: tuple[Shard, ...]
-    unequal: tuple[UnequalCopy, ...] = ()
+    unequal: tuple[UnequalReplica, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class HostBlock:
     Attributes:
         index: extent of the block in each dimension of the whole result.
         values: what is in it, a numpy array.
-        device: position of the device whose copy it is; None for a result that is in one piece.
+        device: position of the device whose replica it is; None for a result that is in one piece.
     """
 
     index: tuple[Extent, ...]
@@ -100,7 +100,7 @@ class BlockDifference:
         norm: norm of what one device computes, of its finite numbers.
         largest: largest absolute difference of an element; infinite where just one is not finite.
         where: position of that element in the whole result; None when there is no difference.
-        device: position of the device whose copy it is; None for a result that is in one piece.
+        device: position of the device whose replica it is; None for a result that is in one piece.
         pair: the element as it is here, and on one device; empty when there is no difference.
     """
 

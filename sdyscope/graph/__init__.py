@@ -3,6 +3,7 @@
 from sdyscope.graph.bindings import build as build
 from sdyscope.graph.locations import Location as Location
 from sdyscope.graph.locations import scope_in as scope_in
+from sdyscope.graph.locations import written_primitive as written_primitive
 from sdyscope.graph.locations import written_scope as written_scope
 from sdyscope.graph.model import ARGUMENT as ARGUMENT
 from sdyscope.graph.model import RESULT as RESULT

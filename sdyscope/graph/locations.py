@@ -9,7 +9,7 @@ more name around it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -72,13 +72,24 @@ _OF_SCANS = re.compile(
 _OF_BODIES = re.compile(r".*(?<![^/])(?:closed_call|eval_jaxpr)/")
 
 
+#: What JAX calls a collective whose result is the same along the axis, by its type.
+_INVARIANT: Mapping[str, str] = {"psum_invariant": "psum", "all_gather_invariant": "all_gather"}
+
+
+def written_primitive(primitive: str) -> str:
+    """``psum`` for ``psum_invariant``: what a program calls."""
+    return _INVARIANT.get(primitive, primitive)
+
+
 def written_scope(scope: str) -> str:
     """A scope path without what JAX has in it for itself, which each version calls otherwise.
 
     ``jit(step)/while/body/eval_jaxpr/layer0/dot_general`` is
-    ``jit(step)/while/body/layer0/dot_general``. The last part names an op, and is kept.
+    ``jit(step)/while/body/layer0/dot_general``. The last part names an op, and is kept, as the
+    program calls it.
     """
-    return _OF_SCANS.sub("", scope)
+    around, slash, primitive = _OF_SCANS.sub("", scope).rpartition("/")
+    return f"{around}{slash}{written_primitive(primitive)}"
 
 
 def scope_in(outer: str, scope: str) -> str:
@@ -141,7 +152,7 @@ def named(name: str, child: Location, *, frame: bool) -> Location:
         return Location(frames=(SourceLocation(place.file, place.line, place.column, name),))
     if child is UNKNOWN and "/" not in name:
         # A tag, which nearly all names of a copy with tags are, each another.
-        return Location(name, (), (name,))
+        return Location(written_primitive(name), (), (name,))
     # The innermost name is the scope: what is around it are tags (`sid7`, `scatter-add:`).
     names = (name, *child.names)
     if child.scope:

@@ -51,7 +51,7 @@ _OVERWRITES: Final = ELEMENTWISE | {"fusion", "sort"}
 _REPEATED = 20
 
 #: ``"aliasing_operands":{"lists":[{"indices":["0","2"]}]}``
-_TOLD = '"aliasing_operands":{"lists":['
+_LISTED_ALIASING = '"aliasing_operands":{"lists":['
 _LISTS = re.compile(r'\{"indices":\[([^\]]*)\]\}')
 _NUMBER = re.compile(r'"(\d+)"')
 _INDEX = re.compile(r"index=(\d+)")
@@ -660,7 +660,7 @@ def _declared(instruction: Instruction, operands: int) -> frozenset[tuple[int, i
 
     Operands and results are numbered together, in lists of what is in one place.
     """
-    if _TOLD not in instruction.rest:
+    if _LISTED_ALIASING not in instruction.rest:
         return None
     pairs = set()
     for numbers in _LISTS.findall(instruction.rest):

@@ -116,10 +116,10 @@ class _Fused:
         """What is made of a parameter by some ops; None where others are, but for those at ends."""
         key = (parameter, through | ends)
         if key not in self._reached:
-            self._reached[key] = self._found(parameter, through, ends | {"tuple"})
+            self._reached[key] = self._followed(parameter, through, ends | {"tuple"})
         return self._reached[key]
 
-    def _found(
+    def _followed(
         self, parameter: int, through: frozenset[str], ends: frozenset[str]
     ) -> Mapping[str, None] | None:
         start = self.parameters.get(parameter)

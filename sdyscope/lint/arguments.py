@@ -12,7 +12,8 @@ from sdyscope.lint.placed import Placed, axes_of, spec_words
 from sdyscope.lint.rule import Message, NotApplicable, Unavailable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import Mesh
-from sdyscope.words.counts import counted, size
+from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.mesh import listed_axes
 
 #: Bytes of state per device from which on it is worth a word.
 LARGE = 16 << 20
@@ -97,8 +98,8 @@ def _whole_over_batch(subject: Subject, reported: Set[int]) -> Iterator[Message]
         if saves < LARGE:
             continue
         largest = max(members, key=lambda member: member.bytes)
-        names = " and ".join(repr(axis) for axis, _ in largest.missing)
-        where = ", ".join(f"dimension {dim} on {axis!r}" for axis, dim in largest.missing)
+        names = listed_axes(axis for axis, _ in largest.missing)
+        where = _places(largest.missing)
         more = f", and so are {len(members) - 1:,} more of {group}" if len(members) > 1 else ""
         yield Message(
             f"It is whole over {names}, which the batch is sharded over{more}: sharded over it as "
@@ -135,9 +136,9 @@ def _under_sharded_finding(
     followers: int,
     mesh: Mesh,
 ) -> Message:
-    names = " and ".join(repr(axis) for axis, _ in missing)
-    most = " and ".join(f"{usual[axis]:.0%}" for axis, _ in missing)
-    where = ", ".join(f"dimension {dim} on {axis!r}" for axis, dim in missing)
+    names = listed_axes(axis for axis, _ in missing)
+    most = listed([f"{usual[axis]:.0%}" for axis, _ in missing])
+    where = _places(missing)
     more = (
         f" The same goes for its optimizer state, {counted(followers, 'tensor')}."
         if followers
@@ -151,6 +152,11 @@ def _under_sharded_finding(
         found=spec_words(placed.known, placed.shape, mesh),
         hint=f"Shard {where}.",
     )
+
+
+def _places(missing: Sequence[tuple[str, int]]) -> str:
+    """``dimension 0 on data, dimension 1 on model``: where axes that are missing could go."""
+    return ", ".join(f"dimension {dim} on {listed_axes([axis])}" for axis, dim in missing)
 
 
 def _usual_axes(members: Sequence[Placed], mesh: Mesh) -> dict[str, float]:

@@ -10,6 +10,7 @@ from sdyscope.lint.rule import Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.convert import name_axes
 from sdyscope.values.mesh import Mesh
+from sdyscope.words.mesh import listed_axes
 
 
 @rule("unused-mesh-axis", "warning")
@@ -29,11 +30,12 @@ def unused_mesh_axis(subject: Subject) -> Iterator[Message]:
         raise NotApplicable("No sharding of the program names an axis of its mesh.")
     for axis in mesh.axes:
         if axis.size > 1 and axis.name not in used:
+            name = listed_axes([axis.name])
             yield Message(
-                f"No sharding names the mesh axis {axis.name!r}: the {axis.size} devices along it "
-                "hold the same and compute the same.",
-                hint=f"Shard a dimension over {axis.name!r}, such as the batch dimension, or "
-                "remove it from the mesh.",
+                f"No sharding names the mesh axis {name}: the {axis.size} devices along it hold "
+                "the same and compute the same.",
+                hint=f"Shard a dimension over {name}, such as the batch dimension, or remove it "
+                "from the mesh.",
             )
 
 
@@ -55,8 +57,8 @@ def size_one_axis(subject: Subject) -> Iterator[Message]:
     for (_, axis), (first, *rest) in named.items():
         more = f" (and that of {len(rest):,} more)" if rest else ""
         yield Message(
-            f"Its sharding{more} names the mesh axis {axis!r}, which has size 1: nothing is split "
-            "over it.",
+            f"Its sharding{more} names the mesh axis {listed_axes([axis])}, which has size 1: "
+            "nothing is split over it.",
             tensor=first.path,
             kind=first.kind,
             source=first.source,

@@ -9,6 +9,7 @@ from sdyscope.analysis.naming.data_axes import is_data_axis
 from sdyscope.lint.placed import Placed, axes_of, spec_words
 from sdyscope.lint.rule import Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
+from sdyscope.words.mesh import listed_axes
 
 #: What arguments are called that hold a batch.
 _BATCHES = re.compile(
@@ -55,13 +56,14 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
             fits = any(block > 1 and block % axis.size == 0 for block in local)
             if axis.name in used or not fits:
                 continue
+            name = listed_axes([axis.name])
             yield Message(
-                f"It is a batch, and not sharded on {axis.name!r}: the {axis.size} devices along "
+                f"It is a batch, and not sharded on {name}: the {axis.size} devices along "
                 "it work on the same examples.",
                 tensor=argument.name,
                 kind=argument.row.kind,
                 found=spec_words(argument.known, argument.shape, mesh),
-                hint=f"Shard dimension 0 on {axis.name!r} too, or rename the axis if it is for "
+                hint=f"Shard dimension 0 on {name} too, or rename the axis if it is for "
                 "something else.",
             )
 

@@ -32,7 +32,7 @@ class LogicalAxes:
     activations: Mapping[str, Sequence[str]]
 
 
-def _found(subject: Subject) -> tuple[Finding, ...]:
+def _mapping_findings(subject: Subject) -> tuple[Finding, ...]:
     logical = subject.logical
     if logical is None:
         raise NotApplicable(subject.no_logical)
@@ -78,7 +78,7 @@ def _mapped(name: str, severity: Severity, documentation: str, more: str = "") -
         name,
         severity,
         f"{inspect.cleandoc(documentation)}\n\n{_GIVEN} {more}",
-        lambda subject: (finding for finding in _found(subject) if finding.rule == name),
+        lambda subject: (finding for finding in _mapping_findings(subject) if finding.rule == name),
     )
 
 

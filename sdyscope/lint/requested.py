@@ -12,7 +12,7 @@ from sdyscope.lint.subject import Subject
 from sdyscope.words.findings import Finding
 
 
-def _found(subject: Subject, name: str) -> Iterator[Finding]:
+def _findings(subject: Subject, name: str) -> Iterator[Finding]:
     """What ``check`` found under a name."""
     for finding in subject.checked.findings:
         if finding.rule == name and finding.partitioner in (None, subject.partitioner):
@@ -21,7 +21,7 @@ def _found(subject: Subject, name: str) -> Iterator[Finding]:
 
 def _checked(name: str, severity: Severity, documentation: str) -> Rule:
     """A rule that says what ``check`` found under its name."""
-    return documented(name, severity, documentation, lambda subject: _found(subject, name))
+    return documented(name, severity, documentation, lambda subject: _findings(subject, name))
 
 
 @rule("silent-fallback", "error")
@@ -37,7 +37,7 @@ def silent_fallback(subject: Subject) -> Iterator[Message | Finding]:
     elsewhere: exported functions, custom calls with annotations of their own. The compiler's log is
     only known for a compiled program.
     """
-    yield from _found(subject, "silent-fallback")
+    yield from _findings(subject, "silent-fallback")
     if not subject.compiles:
         return
     try:

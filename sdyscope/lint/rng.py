@@ -10,6 +10,7 @@ from sdyscope.graph.op_kinds import is_elementwise
 from sdyscope.lint.manual_bodies import ManualBody, manual_bodies
 from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
+from sdyscope.words.mesh import listed_axes
 
 #: Fewer numbers are keys, or nobody's trouble.
 _MANY = 1024
@@ -135,7 +136,7 @@ def random_numbers_repeat(subject: Subject) -> Iterator[Message]:
             if _draws(graph, op) and _is_applied(graph, op, body):
                 axes_of.setdefault(op.id, []).append(axis)
     for node, axes in axes_of.items():
-        along = " and ".join(map(repr, axes))
+        along = listed_axes(axes)
         place = repr(axes[0]) if len(axes) == 1 else f"({', '.join(map(repr, axes))})"
         op = graph.ops[node]
         yield Message(

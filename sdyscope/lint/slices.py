@@ -9,7 +9,8 @@ from sdyscope.analysis.cost.links import dimensions_along
 from sdyscope.facts.program import Partitioner
 from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
-from sdyscope.words.counts import listed, size
+from sdyscope.words.counts import size
+from sdyscope.words.mesh import listed_axes
 
 
 @rule("slices-crossed-in-loop", "warning", needs="compiled")
@@ -59,7 +60,7 @@ def _finding(partitioner: Partitioner, members: Sequence[tuple[Collective, Part]
     collective, part = max(members, key=lambda pair: pair[0].sent)
     sent = sum(each.sent for each, _ in members)
     times = sum(each.count for each, _ in members)
-    over = listed([repr(str(axis).strip('"')) for axis in collective.axes or ()])
+    over = listed_axes(collective.axes or ())
     often = (
         "an unknown number of times" if collective.unknown_trips else f"{times:,} times per step"
     )

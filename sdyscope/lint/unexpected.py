@@ -15,6 +15,7 @@ from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import listed, size
+from sdyscope.words.mesh import listed_axes
 from sdyscope.words.origins import annotation_text
 
 #: Ops that do more work on each device where their operands are whole.
@@ -210,7 +211,7 @@ def _gathered_finding(
     within = (
         f" in the {listed(passes)} pass" if passes and subject.collectives.differentiated else ""
     )
-    over = listed([repr(axis) for axis in axes])
+    over = listed_axes(axes)
     return Message(
         f"It is sharded over {over}, which the batch is not, and is gathered there"
         f"{within}, {f'{times:,} times' if times > 1 else 'once'} per step: a device sends "
@@ -308,8 +309,8 @@ def _lost_finding(
 ) -> Message:
     collective, part = max(members, key=lambda pair: pair[0].count * pair[1].sent)
     sent = sum(each.count * of.sent for each, of in members)
-    names = [repr(axis.name) for axis in collective.axes or () if axis.name in batch_axes]
-    axes, several = listed(names), len(names) > 1
+    names = [axis.name for axis in collective.axes or () if axis.name in batch_axes]
+    axes, several = listed_axes(names), len(names) > 1
     origin = part.origin
     assert origin is not None
     causes = dict.fromkeys(

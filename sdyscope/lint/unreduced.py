@@ -10,6 +10,7 @@ from sdyscope.lint.manual_bodies import manual_bodies
 from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
+from sdyscope.words.mesh import listed_axes
 
 #: Ops that sum over what may be in pieces.
 _SUMMING = frozenset({"convolution", "dot", "dot_general", "reduce", "reduce_window", "scatter"})
@@ -49,10 +50,11 @@ def _of_bodies(subject: Subject) -> Iterator[Message]:
             if axis in {axis.name for axis in sharding.axes()}:
                 continue
             if body.varies((producer.id, edge.result)) == "yes":
+                along = listed_axes([axis])
                 yield Message(
-                    f"Output {edge.operand} of this shard_map differs along {axis!r}, its "
+                    f"Output {edge.operand} of this shard_map differs along {along}, its "
                     "out_specs say it does not, and nothing on its way reduces over "
-                    f"{axis!r}: each device uses its own part as the whole.",
+                    f"{along}: each device uses its own part as the whole.",
                     tensor=op.scope,
                     kind="shard_map output",
                     source=op.source,
@@ -85,15 +87,16 @@ def _of_annotations(subject: Subject) -> Iterator[Message]:
         for axis in _unreduced(tensor):
             if axis in reducing or axis in kept or subject.mesh.shape.get(axis, 1) == 1:
                 continue
+            along = listed_axes([axis])
             yield Message(
-                f"It is unreduced over {axis!r}, a sum still pending over the devices along it, "
+                f"It is unreduced over {along}, a sum still pending over the devices along it, "
                 "and the compiled program has no reduction over that axis.",
                 tensor=tensor.path,
                 kind=tensor.kind,
                 source=tensor.source,
                 partitioner=subject.partitioner,
                 found=tensor.text,
-                hint=f"Reduce it explicitly (jax.lax.psum over {axis!r}, or a reshard to a "
+                hint=f"Reduce it explicitly (jax.lax.psum over {along}, or a reshard to a "
                 "sharding without it), and compare the numbers: sdyscope run does.",
             )
 

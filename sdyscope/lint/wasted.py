@@ -12,7 +12,7 @@ from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, size
-from sdyscope.words.mesh import over_text
+from sdyscope.words.mesh import listed_axes, over_text
 from sdyscope.words.origins import annotation_text
 from sdyscope.words.places import source_text
 
@@ -42,7 +42,7 @@ def _message(
 
 
 def _over(axes: Sequence[str]) -> str:
-    return " and ".join(axes) or "devices"
+    return listed_axes(axes) or "devices"
 
 
 @rule("reduced-twice", "error")
@@ -151,7 +151,7 @@ def reduced_in_loop(subject: Subject) -> Iterator[Message]:
     for (source, axes), each in by_line.items():
         sent = sum(waste.sent for waste in each)
         tensors = counted(len(each), "tensor")
-        axis = repr(axes[0]) if len(axes) == 1 else repr(axes)
+        named = repr(axes[0]) if len(axes) == 1 else repr(axes)
         scope, primitive = scope_of(each[0].scope)
         yield Message(
             f"{tensors} summed over {_over(axes)} in each of {each[0].times:,} iterations of a "
@@ -161,8 +161,8 @@ def reduced_in_loop(subject: Subject) -> Iterator[Message]:
             kind="collective",
             source=source,
             partitioner=subject.partitioner,
-            hint=f"Run the loop in jax.shard_map(..., check_vma=False) over {axis}, and return "
-            f"jax.lax.pmean(total, {axis}), or psum where the loss is a sum.",
+            hint=f"Run the loop in jax.shard_map(..., check_vma=False) over {_over(axes)}, and "
+            f"return jax.lax.pmean(total, {named}), or psum where the loss is a sum.",
             severity="warning" if sent >= FEW_BYTES else "note",
         )
 

@@ -42,7 +42,7 @@ from sdyscope.words.paths import file_text, shortened
 
 Notify: TypeAlias = Callable[[str, int, int], None]
 
-_Made = TypeVar("_Made")
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,8 +266,8 @@ def _linted(inspection: Inspection, on: Hardware | None, compiled: bool) -> Lint
 
 
 def _or_missing(
-    missing: list[UnavailableStage], stage: StageName, make: Callable[[], _Made]
-) -> _Made | None:
+    missing: list[UnavailableStage], stage: StageName, make: Callable[[], _Value]
+) -> _Value | None:
     try:
         return make()
     except SdyscopeError as error:

@@ -67,7 +67,7 @@ class Groups:
         self.drawn = nodes
         self.graph = graph
         self.groups: list[ScopeGroup] = []
-        self._found: dict[tuple[int | None, str, object], int] = {}
+        self._numbers: dict[tuple[int | None, str, object], int] = {}
         self._depths: list[int] = []
         lanes = dict.fromkeys(node.lane for node in nodes.nodes)
         self.lanes = {
@@ -85,9 +85,9 @@ class Groups:
         key: object = None,
     ) -> int:
         """The group of this name in another one."""
-        number = self._found.get((parent, name, key))
+        number = self._numbers.get((parent, name, key))
         if number is None:
-            number = self._found[parent, name, key] = len(self.groups)
+            number = self._numbers[parent, name, key] = len(self.groups)
             self.groups.append(ScopeGroup(parent, name, kind, op))
             self._depths.append(0 if parent is None else self._depths[parent] + 1)
         return number

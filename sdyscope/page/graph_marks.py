@@ -89,7 +89,7 @@ def marks(inspection: Inspection, first: Partitioner) -> dict[Partitioner, list[
 
 _Dims: TypeAlias = tuple[Digits, ...]
 
-_Found: TypeAlias = tuple[MarkKind, int, tuple[int, ...]]
+_MarkAt: TypeAlias = tuple[MarkKind, int, tuple[int, ...]]
 """What a mark says, but for its op."""
 
 
@@ -105,7 +105,7 @@ class _Marker:
         self.values = propagated.values
         self.pairs = pairs
         self.rules = rules
-        self._known: dict[tuple[int, tuple[_Dims | None, ...], _Dims], tuple[_Found, ...]] = {}
+        self._known: dict[tuple[int, tuple[_Dims | None, ...], _Dims], tuple[_MarkAt, ...]] = {}
 
     def marks(self) -> Iterator[Mark]:
         for op in self.graph.operations():
@@ -171,7 +171,7 @@ class _Marker:
 
     def _by_rule(
         self, rule: OpShardingRule, operands: list[_Dims | None], result: _Dims
-    ) -> Iterator[_Found]:
+    ) -> Iterator[_MarkAt]:
         wanted: dict[int, Digits] = {}
         mapped = rule.result_mappings[0].dim_mappings if rule.result_mappings else ()
         if len(mapped) != len(result) or len(rule.operand_mappings) != len(operands):

@@ -78,15 +78,15 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         "key": (row.key for row in listed),
         "section": (row.section for row in listed),
         "name": (row.name for row in listed),
-        "kind": (_one(row).kind for row in listed),
+        "kind": (_shown(row).kind for row in listed),
         "op": (row.value.primitive if row.value else "" for row in listed),
         "ssa": (row.value.ssa if row.value else "" for row in listed),
-        "dtype": (_one(row).dtype for row in listed),
-        "shape": (_one(row).shape for row in listed),
-        "bytes": (_one(row).bytes for row in listed),
-        "source": (pool.source(_one(row).source) for row in listed),
+        "dtype": (_shown(row).dtype for row in listed),
+        "shape": (_shown(row).shape for row in listed),
+        "bytes": (_shown(row).bytes for row in listed),
+        "source": (pool.source(_shown(row).source) for row in listed),
         "donated": (int(row.tensor is not None and row.tensor.donated) for row in listed),
-        "requested": (pool.sharding(_one(row).requested) for row in listed),
+        "requested": (pool.sharding(_shown(row).requested) for row in listed),
         "verdict": (_verdict(row) for row in listed),
         "notes": (remark_texts(row.tensor.notes) if row.tensor else () for row in listed),
     }
@@ -155,7 +155,7 @@ def _of(report: Report) -> tuple[Partitioner, ...]:
     return report.partitioners
 
 
-def _one(row: Row) -> ShownTensor | ProgramValue:
+def _shown(row: Row) -> ShownTensor | ProgramValue:
     shown = row.tensor if row.tensor is not None else row.value
     assert shown is not None
     return shown

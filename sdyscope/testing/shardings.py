@@ -124,7 +124,7 @@ def _of_array(array: Any, expected: Any, mesh: Any) -> str:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Sharded:
     """What a stage says of one value."""
 
     name: str
@@ -152,7 +152,7 @@ def _of_program(
     else:
         raise TargetError(f"There is no stage {at!r} here.", hint=f"Choose {', '.join(_WORDS)}.")
     mesh = inspection.only_mesh(chosen)
-    wrong: list[tuple[_Found, str]] = []
+    wrong: list[tuple[_Sharded, str]] = []
     for value in values:
         wanted = _wanted(expected, value.rank, mesh)
         if not _is_as(value, wanted):
@@ -162,7 +162,7 @@ def _of_program(
     of = "" if len(values) == 1 else f"{len(wrong):,} of the {len(values):,} values called "
     lines = [f"{of}{name} {'is' if len(values) == 1 else 'are'} not sharded as expected:"]
     for value, spec in wrong[:_NAMED]:
-        lines += _told(inspection, chosen, value, spec, at)
+        lines += _lines_of(inspection, chosen, value, spec, at)
     if len(wrong) > _NAMED:
         lines.append(f"  and {len(wrong) - _NAMED:,} more")
     return "\n".join(lines)
@@ -192,7 +192,7 @@ def _wanted(expected: Any, rank: int, mesh: Mesh | None) -> NamedSharding:
         raise TargetError(f"{spec} can't be expected: {error.message}.") from error
 
 
-def _is_as(value: _Found, wanted: NamedSharding) -> bool:
+def _is_as(value: _Sharded, wanted: NamedSharding) -> bool:
     if value.place is None:
         return False
     place, expected = value.place.without_manual, to_placement(wanted, value.rank)
@@ -215,7 +215,7 @@ def _without(place: Placement, dims: set[int]) -> Placement:
 # --- what the stages say --------------------------------------------------------------------------
 
 
-def _propagated(inspection: Inspection, chosen: Partitioner, name: str) -> Iterator[_Found]:
+def _propagated(inspection: Inspection, chosen: Partitioner, name: str) -> Iterator[_Sharded]:
     propagated, graph = inspection.propagated(chosen), inspection.graph(chosen)
     mesh = inspection.only_mesh(chosen)
     decided = Decided(propagated, graph, mesh)
@@ -237,7 +237,7 @@ def _propagated(inspection: Inspection, chosen: Partitioner, name: str) -> Itera
         if named.kind != "result" and decided.value(named.id) == MANUAL:
             place, text = None, MANUAL  # What a device has of it, the body of a shard_map decides.
         type_ = type_text(named.shape, named.dtype)
-        yield _Found(named.name, type_, rank, place, text, (), named.source, named)
+        yield _Sharded(named.name, type_, rank, place, text, (), named.source, named)
     if every and gone == len(every):
         raise TargetError(
             f"The compiler folded {name} away before it propagated shardings.",
@@ -245,7 +245,9 @@ def _propagated(inspection: Inspection, chosen: Partitioner, name: str) -> Itera
         )
 
 
-def _annotated(inspection: Inspection, chosen: Partitioner, name: str, at: At) -> Iterator[_Found]:
+def _annotated(
+    inspection: Inspection, chosen: Partitioner, name: str, at: At
+) -> Iterator[_Sharded]:
     rows = _rows(inspection, chosen, name)
     if not rows:
         raise TargetError(
@@ -261,8 +263,8 @@ def _annotated(inspection: Inspection, chosen: Partitioner, name: str, at: At) -
             if at == "requested"
             else _lowered(row.lowered.get(chosen), mesh)
         )
-        shown = shown_name(row.name, row.kind)
-        yield _Found(shown, type_, rank, place, text, opened, row.source)
+        shown = shown_name(row.name, row.kind, row.mapped)
+        yield _Sharded(shown, type_, rank, place, text, opened, row.source)
 
 
 def _rows(inspection: Inspection, chosen: Partitioner, name: str) -> Sequence[Tensor]:
@@ -308,8 +310,8 @@ def _lowered(
 # --- in words -------------------------------------------------------------------------------------
 
 
-def _told(
-    inspection: Inspection, chosen: Partitioner, value: _Found, spec: str, at: At
+def _lines_of(
+    inspection: Inspection, chosen: Partitioner, value: _Sharded, spec: str, at: At
 ) -> Iterator[str]:
     under = "" if at == "requested" else f" under {partitioner_name(chosen)}"
     yield f"  {shown_name(value.name, '')} {value.type} {_WORDS[at]}{under}"

@@ -20,7 +20,7 @@ _NAMED = 3
 
 def _title(tensor: TensorSlices) -> str:
     """`params['w1']`; `jvp(block0) at models/mlp.py:98`; `jit(body) #0 input`."""
-    name = shown_name(tensor.name, tensor.kind) or tensor.kind
+    name = shown_name(tensor.name, tensor.kind, tensor.mapped) or tensor.kind
     return f"{name} at {source_text(tensor.source)}" if tensor.source else name
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sdyscope.syntax.strings import label, unescape
 from sdyscope.values.mesh import AxisRef, IotaTile, Mesh
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, listed
 
 #: How many devices a list of them begins with.
 _LISTED = 8
@@ -170,6 +170,11 @@ def names_text(axes: Sequence[str | AxisRef]) -> str:
     if len(names) < 2:
         return "".join(names) or "no single axis"
     return f"({', '.join(names)})"
+
+
+def listed_axes(axes: Iterable[str | AxisRef]) -> str:
+    """`data`, `data and model`: axes by name in a sentence."""
+    return listed([label(axis) if isinstance(axis, str) else axis_text(axis) for axis in axes])
 
 
 def over_text(

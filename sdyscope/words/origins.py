@@ -19,9 +19,8 @@ from sdyscope.facts.origins import (
 )
 from sdyscope.values.sharding import PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.mesh import axis_text
+from sdyscope.words.mesh import axis_text, listed_axes
 from sdyscope.words.places import (
-    called_text,
     callers_text,
     carry_text,
     op_text,
@@ -243,7 +242,7 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     """
     op = op_text(origin.op)
     if origin.kind == "program":
-        return f"the program itself calls {called_text(op)}"
+        return f"the program itself calls {op}"
     if origin.kind == "split":
         return f"XLA itself splits {op} over these axes; nothing that it sums is sharded on them"
     if origin.not_found:
@@ -347,9 +346,9 @@ def _sharded(annotations: Sequence[OriginAnnotation], origin: CollectiveOrigin, 
 
 
 def _over(annotations: Sequence[OriginAnnotation], origin: CollectiveOrigin, file: str) -> str:
-    axes = dict.fromkeys(axis_text(axis) for annotation in annotations for axis in annotation.axes)
+    axes = dict.fromkeys(axis for annotation in annotations for axis in annotation.axes)
     by = f"{_listed(annotations, file)}{_otherwise(origin, file)}"
-    return f"{' and '.join(axes)} by {by}"
+    return f"{listed_axes(axes)} by {by}"
 
 
 def _is_unreduced(annotation: OriginAnnotation) -> bool:

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sdyscope.annotations import CONSTANT, called_text, op_name, op_text, scope_of, shown_name
+from sdyscope.annotations import CONSTANT, op_name, op_text, scope_of, shown_name
 from sdyscope.graph import Op
 from sdyscope.values.source import IN_TEXT, SourceLocation
 from sdyscope.words.paths import file_text
 
 __all__ = [
     "OpDocument",
-    "called_text",
     "callers_text",
     "carry_text",
     "common_file",

@@ -7,6 +7,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+from sdyscope.annotations import op_name
 from sdyscope.facts.decided import AxisOrigin, DecidedValue, ExplanationNote
 from sdyscope.facts.moves import (
     Absence,
@@ -249,8 +250,8 @@ def absence_text(absence: Absence) -> str:
 
 
 def _op(absence: Absence) -> str:
-    """``dot_general at model.py:42``."""
-    line, name = source_text(absence.at.source), op_text(absence.at.kind)
+    """``layer0/dot_general at model.py:42``."""
+    line, name = source_text(absence.at.source), op_name(absence.at)
     return f"{name} at {line}" if line else name
 
 

@@ -9,7 +9,7 @@ from sdyscope.facts.findings import DependsOnMesh, InnerDifference, Inside, Regr
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.counts import counted, listed
 from sdyscope.words.mesh import mesh_text
-from sdyscope.words.places import called_text, source_text
+from sdyscope.words.places import source_text
 from sdyscope.words.types import type_text
 
 #: What an error is.
@@ -130,7 +130,7 @@ def inside_text(inside: Inside | None) -> str:
 
 def _inner(inside: InnerDifference) -> str:
     line = source_text(inside.source)
-    place = f"{called_text(inside.op)} in {inside.scope}" + (f" at {line}" if line else "")
+    place = f"{inside.op} in {inside.scope}" + (f" at {line}" if line else "")
     turn = "" if inside.iteration is None else f", in iteration {inside.iteration} of its loop"
     whose = "without shardings" if inside.base is None else _on(inside.base)
     if inside.ratio is not None:

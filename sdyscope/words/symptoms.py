@@ -17,7 +17,7 @@ _FENCED = re.compile(r"^```.*?^```$\n?", re.MULTILINE | re.DOTALL)
 _COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 #: How many lines of a log are told of each symptom.
-_TOLD = 3
+_LINES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def searched(
         for symptom in symptoms:
             if _is_seen(symptom, text, words):
                 count[symptom.title] += 1
-                if len(seen[symptom.title]) < _TOLD:
+                if len(seen[symptom.title]) < _LINES:
                     seen[symptom.title].append(Seen(number, line.strip()))
     return tuple(
         Symptom(

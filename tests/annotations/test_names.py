@@ -2,7 +2,7 @@
 
 import pytest
 
-from sdyscope.annotations import called_text, op_name, scope_of, within_program
+from sdyscope.annotations import op_name, scope_of, within_program
 from sdyscope.graph import read_text
 
 
@@ -19,11 +19,6 @@ from sdyscope.graph import read_text
 )
 def test_the_program_s_own_name_is_no_part_of_a_scope(path: str, own: str) -> None:
     assert within_program(path) == own
-
-
-def test_a_collective_is_called_what_the_program_calls():
-    assert called_text("psum_invariant") == "psum"
-    assert called_text("all_to_all") == "all_to_all"
 
 
 def test_the_body_of_a_loop_is_no_primitive():

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from sdyscope.ci.config import Ignore
 from sdyscope.ci.judge import Done, _compiled, _not_known, unused_ignores
-from sdyscope.ci.places import Found
+from sdyscope.ci.places import PlacedFinding
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Account, Unknown, Why
 from sdyscope.values.source import SourceLocation
@@ -15,7 +15,7 @@ TARGET = SimpleNamespace(strict=True, place=PLACE)
 
 
 def not_known(unknown, *findings):
-    entries = tuple(Found("lint", finding, PLACE, PLACE) for finding in findings)
+    entries = tuple(PlacedFinding("lint", finding, PLACE, PLACE) for finding in findings)
     account = Account.of([unknown])
     return [
         found.finding.tensor

@@ -189,6 +189,15 @@ def test_a_compiled_program_has_the_shapes_of_one_device(sdyscope, tmp_path, com
     sdyscope(command, path, *value).said("is a compiled program", "sdyscope comms")
 
 
+def test_nothing_is_propagated_in_the_graph_of_a_compiled_program(sdyscope, tmp_path):
+    path, folder = tmp_path / "after.txt", tmp_path / "data"
+    path.write_text(COMPILED)
+    form = ("--format", "model-explorer", "--node-data", folder)
+    for words in (("--at", "propagated"), form):
+        sdyscope("graph", path, *words).said("is a compiled program", "sdyscope comms")
+    assert not folder.exists()
+
+
 @pytest.mark.parametrize("command", ["lower", "graph"])
 def test_the_text_of_a_compiled_program_is_a_module(sdyscope, tmp_path, command):
     path = tmp_path / "after.txt"

@@ -99,7 +99,9 @@ def test_what_if(sdyscope):
 
 
 def test_no_such_value(sdyscope):
-    sdyscope("explain", "mlp", "params['w9']").said("No value", "Did you mean params['w")
+    sdyscope("explain", "mlp", "params['w9']").said(
+        "No value is called params['w9'].", "Did you mean params['w"
+    )
     sdyscope("explain", "mlp", "mlp.py:1").said("No value")
 
 

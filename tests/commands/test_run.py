@@ -149,7 +149,7 @@ def test_too_few_devices_is_one_sentence(programs):
 def test_findings_are_exit_status_1(programs):
     done = run(f"{programs}:never_reduced", "--partitioner", "shardy", "--steps", 1)
     assert (done.returncode, done.stderr) == (1, "")
-    assert "[copies-differ]" in done.stdout
+    assert "[replicas-differ]" in done.stdout
 
 
 def test_what_aborts_under_one_partitioner_is_run_under_the_other(programs):

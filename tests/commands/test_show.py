@@ -281,7 +281,8 @@ def test_slices_of_a_constraint_say_where_it_is(sdyscope, program):
 def test_slices_in_the_body_of_a_shard_map_are_not_told(sdyscope):
     words = ("show", "shardy-guide", "--set", "example=shard-map-auto", "--slices")
     done = sdyscope(*words, columns=300)
-    assert "jit(body) #0 input  f32[32,64]  P('data')\n  devices 0, 1 hold [0:8, :]\n" in done.out
+    held = "jit(body) #0 input of body  f32[32,64]  P('data')\n  devices 0, 1 hold [0:8, :]\n"
+    assert held in done.out
     assert re.search(r"^[34] tensors are in the body of a shard_map, where each", done.out, re.M)
     # A tensor without a scope is called by its line.
     assert re.search(r"constraint at \S*shardy_guide.py:\d+", done.out)
@@ -298,6 +299,11 @@ def test_a_shard_map_is_shown_with_the_function_that_it_maps(sdyscope):
     assert {(tensor["name"], tensor["mapped"]) for tensor in program["tensors"]} == {
         ("jit(body) #0", "body")
     }
+    words = ("propagate", "shardy-guide", "--set", "example=shard-map-auto", "--json")
+    values = sdyscope(*words).document("propagate")["values"]
+    assert [value["name"] for value in values if value["kind"] == "shard_map input"] == [
+        "jit(body) #0 input of body"
+    ]
 
 
 def test_slices_of_a_directory(sdyscope, mlp_files):

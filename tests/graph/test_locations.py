@@ -2,7 +2,7 @@
 
 import pytest
 
-from sdyscope.graph import build, read_text, scope_in, written_scope
+from sdyscope.graph import build, read_text, scope_in, written_primitive, written_scope
 from sdyscope.stages import compat
 
 
@@ -72,6 +72,17 @@ def test_scopes_in_a_scan_are_the_same_with_every_jax(text):
 )
 def test_what_the_author_did_not_write_is_left_out(scope, written):
     assert written_scope(scope) == written
+
+
+def test_a_collective_is_called_what_the_program_calls():
+    """Whether `shard_map` checks what varies is in JAX's name for it."""
+    assert written_scope("jit(f)/shard_map/psum_invariant") == "jit(f)/shard_map/psum"
+    assert written_scope("psum_invariant/all_to_all") == "psum_invariant/all_to_all"
+    assert written_primitive("all_gather_invariant") == "all_gather"
+    text = AS_A_FUNCTION.replace("jit(step)/layers/while/body/neg", "psum_invariant")
+    for read in READERS:
+        (op,) = [op for op in read(text).ops if op.kind == "stablehlo.negate"]
+        assert op.scope == "psum"
 
 
 def test_the_scope_of_a_call_stands_before_what_it_calls():

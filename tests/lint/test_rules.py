@@ -49,6 +49,8 @@ def test_rule(case):
     for finding in outcome.findings:  # Lines are told as everywhere, from the working directory.
         for text in (finding.message, finding.expected, finding.found, finding.hint):
             assert os.getcwd() not in (text or "")
+        for text in (finding.message, finding.hint):  # And so are axes.
+            assert not re.search(r"\b(?:on|over|along|and) '", text or "")
     assert outcome.passed == (first.severity == "note")
 
 

@@ -110,7 +110,7 @@ def test_a_result_is_where_it_is_returned_not_where_it_is_made(mesh, partitioner
 def test_shard_map(mapped, partitioner):
     assert_sharding(mapped, "mix/shard_map", P("data", "model"), at="lowered")
     assert_sharding(mapped, "result", P("data", "model"), partitioner=partitioner)
-    with pytest.raises(AssertionError, match=r"mix #0 input f32\[8,8\] as it is req"):
+    with pytest.raises(AssertionError, match=r"mix #0 input of sin f32\[8,8\] as it is req"):
         assert_sharding(mapped, "mix/shard_map", P("data"), at="requested")
     # Inside it is nothing that a PartitionSpec says.
     for spec in (P(), P("data", "model")):

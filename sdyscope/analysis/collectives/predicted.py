@@ -266,14 +266,14 @@ class _Reader:
             if self.on_cpu and collective.dimensions:
                 mesh = self.mesh_of(collective.results[0].sharding)
                 each = [_in_order(axes, mesh) for axes in collective.dimensions]
-                return tuple(self._made(name, kind, collective, axes, mesh) for axes in each)
+                return tuple(self._over(name, kind, collective, axes, mesh) for axes in each)
             if collective.taken is not None and (
                 scattered := self._scattered(number, collective, collective.taken)
             ):
                 return scattered
             if collective.groups is None:
                 mesh = self.mesh_of(collective.results[0].sharding)
-                return (self._made(name, kind, collective, _axes(collective, mesh), mesh),)
+                return (self._over(name, kind, collective, _axes(collective, mesh), mesh),)
             axes, size = _axes_of_written(collective, self.mesh_of(None))
             return (self._collective(name, kind, collective, axes, size),)
         except SdyscopeError as error:
@@ -299,11 +299,11 @@ class _Reader:
         kind: CollectiveKind = "all-reduce" if self.on_cpu else "reduce-scatter"
         of_slice = replace(collective, results=taken.results)
         return (
-            self._made(f"reduce_scatter.{number}", kind, collective, own, mesh),
-            self._made(f"all_reduce.{number}", "all-reduce", of_slice, rest, mesh),
+            self._over(f"reduce_scatter.{number}", kind, collective, own, mesh),
+            self._over(f"all_reduce.{number}", "all-reduce", of_slice, rest, mesh),
         )
 
-    def _made(
+    def _over(
         self,
         name: str,
         kind: CollectiveKind,

@@ -104,10 +104,10 @@ class PropagatedAxes:
         """The sharding of a value, and the axes of each dimension."""
         form = self._by_value.get(value)
         if form is None:
-            form = self._by_value[value] = self._made(value)
+            form = self._by_value[value] = self._read(value)
         return form
 
-    def _made(self, value: ValueId) -> tuple[TensorSharding | None, AxesByDim]:
+    def _read(self, value: ValueId) -> tuple[TensorSharding | None, AxesByDim]:
         decided = self.propagated.values.get(value)
         if decided is None:
             return None, ()

@@ -18,7 +18,6 @@ from typing import Literal, TypeAlias
 from sdyscope.analysis.collectives.routes import route_of
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
 from sdyscope.analysis.naming.scopes import without_inner
-from sdyscope.annotations.names import called_text
 from sdyscope.facts.differences import Change
 from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.over_time import Phase
@@ -48,7 +47,7 @@ class DifferenceKey:
     Attributes:
         phase: forward, backward or other.
         scope: scope of the op that they are communicated for, without the program and primitive.
-        primitive: JAX's primitive, `psum` for `psum_invariant`.
+        primitive: JAX's primitive.
         kind: what is done.
         axes: mesh axes that it is done over; None where no set of axes has the groups, or where
             one of the two programs has no mesh.
@@ -309,8 +308,7 @@ def _by_key(
         collective = replace(collective, axes=axes)
         for part in collective.parts:
             scope = part.scope if inner else without_inner(part.scope)
-            primitive = called_text(part.primitive)
-            key = DifferenceKey(part.phase, scope, primitive, collective.kind, axes, size)
+            key = DifferenceKey(part.phase, scope, part.primitive, collective.kind, axes, size)
             by_key.setdefault(key, Communicated()).add(collective, part)
     return by_key
 

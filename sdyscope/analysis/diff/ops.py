@@ -259,12 +259,15 @@ def _other_operands(
         names = Counter(map(a.names, ours)), Counter(map(b.names, theirs))
         if names[0] == names[1]:
             # The same names for something else: by what is told of the ops themselves.
-            names = Counter(_told(a, op) for op in ours), Counter(_told(b, op) for op in theirs)
+            names = (
+                Counter(_computed_text(a, op) for op in ours),
+                Counter(_computed_text(b, op) for op in theirs),
+            )
         differences[place] = names
     return differences
 
 
-def _told(side: OpsSide, op: Op) -> str:
+def _computed_text(side: OpsSide, op: Op) -> str:
     attributes = [f"{name} = {value}" for name, value in computing_attributes(op)]
     return ", ".join([side.names(op), *attributes])
 

@@ -18,7 +18,6 @@ from weakref import WeakKeyDictionary
 
 from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.analysis.naming.structure import Structures, likenesses, structures
-from sdyscope.annotations.names import called_scope
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 
@@ -301,12 +300,11 @@ def _keyed(
         elif op.is_argument and op.parent is not None:
             around = graph.ops[op.parent]
             scope = around.scope.removeprefix(prefix) if around.scope else around.function
-            scope = called_scope(scope)
             yield op, ("block argument", around.kind, scope, op.region, op.argument, types)
         else:
             # Under GSPMD the body of a shard_map is a function, which comes behind main.
             inside = op.id in graph.inside_shard_maps
-            yield op, (_kind(op), called_scope(op.scope.removeprefix(prefix)), (types, inside))
+            yield op, (_kind(op), op.scope.removeprefix(prefix), (types, inside))
 
 
 def _kind(op: Op) -> str:

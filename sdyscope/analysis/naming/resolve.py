@@ -14,7 +14,7 @@ from collections.abc import Callable
 from sdyscope.annotations import op_name, op_path
 from sdyscope.errors import TargetError, did_you_mean
 from sdyscope.facts.propagated import NamedValue, ValueId
-from sdyscope.graph import Op, OpGraph
+from sdyscope.graph import Op, OpGraph, written_scope
 from sdyscope.values.source import IN_TEXT, SourceLocation
 
 #: How many close matches an error names.
@@ -172,7 +172,7 @@ def _by_line(graph: OpGraph, wanted: str) -> list[NamedValue]:
 
 
 def _by_scope(graph: OpGraph, wanted: str) -> list[NamedValue]:
-    plain = plain_scope(wanted)
+    plain = plain_scope(written_scope(wanted))
     if not plain:
         return []
     ops = [op for op in graph.operations() if op.types]
@@ -245,7 +245,7 @@ def _unknown(graph: OpGraph, wanted: str) -> TargetError:
         cutoff=0.5,
         quoted=False,
     )
-    return TargetError(f"No value of {graph.name or 'the module'} is called {wanted}.", hint=hint)
+    return TargetError(f"No value is called {wanted}.", hint=hint)
 
 
 def _no_line(graph: OpGraph, wanted: str, file: str, line: int) -> TargetError:

@@ -150,12 +150,12 @@ class Obstacles:
         rule = beside.rule
         if rule is None:
             if beside.op.types and self.flow.graph.ops[ref[0]].types[ref[1]].shape:
-                yield self._made(beside, beside.part, None, "no rule", NoRule())
+                yield self._stopped(beside, beside.part, None, "no rule", NoRule())
             return
         for factor, dimension, part in missing:
             if dimension is not None:
                 case = Case(ref, beside, rule, factor, dimension, part)
-                yield self._made(beside, part, dimension, *self.stops.why(case))
+                yield self._stopped(beside, part, dimension, *self.stops.why(case))
             else:
                 yield self._no_factor(beside, rule, factor, part)
 
@@ -163,9 +163,9 @@ class Obstacles:
         self, beside: Beside, rule: OpShardingRule, factor: int, part: AxisPart
     ) -> _Stopped:
         stop = NoFactor(rules.factor_of(rule, factor), rules.op_tensor(beside.op, beside.own))
-        return self._made(beside, part, None, "no factor", stop)
+        return self._stopped(beside, part, None, "no factor", stop)
 
-    def _made(
+    def _stopped(
         self,
         beside: Beside,
         part: AxisPart,

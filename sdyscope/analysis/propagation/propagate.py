@@ -264,7 +264,7 @@ class _Meant(NamedTuple):
     boundary: Annotation | None = None
 
 
-class _Found(NamedTuple):
+class _DecidedAtCalls(NamedTuple):
     """What was decided for a value, and where it is at each call of its function."""
 
     decided: DecidedValue
@@ -287,13 +287,13 @@ class _Side:
         self.graph = decisions.graph
         self.at = at
 
-    def decided_for(self, meant: _Meant) -> _Found | None:
+    def decided_for(self, meant: _Meant) -> _DecidedAtCalls | None:
         """What was decided for a value; None where there is no such value."""
         value, sharding, boundary = meant
         if sharding is None and self.at is not None:
             sharding = self.at.get(value)
         decided = self.decisions.decided(value, sharding, boundary)
-        return None if decided is None else _Found(decided, self.decisions.calls(value))
+        return None if decided is None else _DecidedAtCalls(decided, self.decisions.calls(value))
 
     def meant(self, tensor: Tensor, partitioner: Partitioner) -> _Meant | None:
         """The value that a tensor of the table is."""
@@ -378,13 +378,13 @@ def _values(table: TensorTable, sides: _Sides) -> Iterator[ProgramValue]:
 
 def _is_in_reducer(ids: _Ids, sides: _Sides) -> bool:
     """Whether it is of the scalars that a `psum` adds: JAX constrains these, and none is split."""
-    fates = {each.decided.fate for each in _found(ids, sides).values()}
+    fates = {each.decided.fate for each in _decided(ids, sides).values()}
     return fates == {"not partitioned"}
 
 
 def _tensor(tensor: Tensor, ids: _Ids, sides: _Sides, author_known: bool) -> ProgramValue:
     asked = tensor.requested
-    by_partitioner = _found(ids, sides)
+    by_partitioner = _decided(ids, sides)
     section: Section = "constraint"
     if tensor.kind in ("argument", "result"):
         section = "argument" if tensor.kind == "argument" else "result"
@@ -393,7 +393,7 @@ def _tensor(tensor: Tensor, ids: _Ids, sides: _Sides, author_known: bool) -> Pro
     is_named = section in ("argument", "result")
     return ProgramValue(
         section=section,
-        name=tensor.name if is_named else shown_name(tensor.name, tensor.kind),
+        name=tensor.name if is_named else shown_name(tensor.name, tensor.kind, tensor.mapped),
         kind=tensor.kind,
         primitive="",
         ssa=next((ssa_name(sides[p].graph, value) for p, (value, *_) in ids.items()), ""),
@@ -421,7 +421,7 @@ def _inside(value: ValueId, ids: _Ids, sides: _Sides) -> ProgramValue:
     op = graph.ops[value[0]]
     type_ = op.types[value[1]]
     scope, primitive = scope_of(op)
-    by_partitioner = _found(ids, sides)
+    by_partitioner = _decided(ids, sides)
     return ProgramValue(
         section="inside",
         name=scope,
@@ -442,7 +442,7 @@ def _inside(value: ValueId, ids: _Ids, sides: _Sides) -> ProgramValue:
     )
 
 
-def _found(ids: _Ids, sides: _Sides) -> dict[Partitioner, _Found]:
+def _decided(ids: _Ids, sides: _Sides) -> dict[Partitioner, _DecidedAtCalls]:
     by_partitioner = {
         partitioner: sides[partitioner].decided_for(meant) for partitioner, meant in ids.items()
     }
@@ -453,7 +453,7 @@ def _found(ids: _Ids, sides: _Sides) -> dict[Partitioner, _Found]:
     }
 
 
-def _same(by_partitioner: Mapping[Partitioner, _Found]) -> bool | None:
+def _same(by_partitioner: Mapping[Partitioner, _DecidedAtCalls]) -> bool | None:
     """Whether all agree; None where fewer than two have put it anywhere."""
     if len(by_partitioner) < 2:
         return None

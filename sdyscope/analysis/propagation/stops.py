@@ -65,7 +65,7 @@ class Case:
     part: AxisPart
 
 
-Found: TypeAlias = tuple[Reason, Stop, HeldPart | None]
+WhyStopped: TypeAlias = tuple[Reason, Stop, HeldPart | None]
 """A reason, what stopped the axis, and what is in the way."""
 
 
@@ -83,7 +83,7 @@ class Stops:
         self.pointers = pointers
         self.openness = openness
 
-    def why(self, case: Case) -> Found:
+    def why(self, case: Case) -> WhyStopped:
         """What stopped an axis."""
         for test in (
             self._barrier,
@@ -101,17 +101,17 @@ class Stops:
                 return stop
         return "unknown", NotSeen(), None
 
-    def _barrier(self, case: Case) -> Found | None:
+    def _barrier(self, case: Case) -> WhyStopped | None:
         if case.beside.op.kind == "sdy.propagation_barrier":
             return "barrier", Barrier(), None
         return None
 
-    def _blocked(self, case: Case) -> Found | None:
+    def _blocked(self, case: Case) -> WhyStopped | None:
         if case.factor not in case.rule.blocked_propagation_factors:
             return None
         return "blocked", Blocked(rules.factor_of(case.rule, case.factor)), None
 
-    def _used_by_value(self, case: Case) -> Found | None:
+    def _used_by_value(self, case: Case) -> WhyStopped | None:
         """The value has the axis on another dimension."""
         for other, own in self.flow.parts(case.ref):
             shared = own.shared(case.part)
@@ -120,15 +120,15 @@ class Stops:
                 return self._against(where, case.ref, other, shared, case.beside, case.part)
         return None
 
-    def _set_aside(self, case: Case) -> Found | None:
+    def _set_aside(self, case: Case) -> WhyStopped | None:
         by = self.openness.set_aside_by(case.ref, case.part)
         return None if by is None else ("replicated", by, None)
 
-    def _closed(self, case: Case) -> Found | None:
+    def _closed(self, case: Case) -> WhyStopped | None:
         by = self.openness.closed_by(case.ref, case.dimension)
         return None if by is None else ("closed", by, None)
 
-    def _in_its_place(self, case: Case) -> Found | None:
+    def _in_its_place(self, case: Case) -> WhyStopped | None:
         """The dimension is sharded on other axes where the other tensor has this one."""
         mesh = self.flow.mesh
         held = self._on_factor(case, case.beside.own, case.ref, case.dimension)
@@ -143,7 +143,7 @@ class Stops:
             return self._against(where, case.ref, case.dimension, own, case.beside, case.part)
         return None
 
-    def _not_divisible(self, case: Case) -> Found | None:
+    def _not_divisible(self, case: Case) -> WhyStopped | None:
         held = part_size(self._on_factor(case, case.beside.own, case.ref, case.dimension))
         size = case.rule.factor_sizes[case.factor]
         left = size // math.gcd(size, held)
@@ -161,7 +161,7 @@ class Stops:
         laid_out = on_factors(case.rule, tensor.dim_mappings[dimension], parts)
         return [part for factor, part in laid_out if factor == case.factor]
 
-    def _by_way_of_result(self, case: Case) -> Found | None:
+    def _by_way_of_result(self, case: Case) -> WhyStopped | None:
         """From operand to operand an axis goes only where a result of that factor takes it, too."""
         beside = case.beside
         if beside.own[0] != "operand" or beside.slot[0] != "operand":
@@ -179,7 +179,7 @@ class Stops:
             return why, ByWayOfResult(rules.op_tensor(beside.op, slot), stop), rival
         return None
 
-    def _used_by_op(self, case: Case) -> Found | None:
+    def _used_by_op(self, case: Case) -> WhyStopped | None:
         """Another tensor of the op has the axis for another factor, or others for this one."""
         mesh = self.flow.mesh
         for slot, value in self.flow.slots(case.beside.op):
@@ -211,7 +211,7 @@ class Stops:
         own: AxisPart,
         beside: Beside,
         part: AxisPart,
-    ) -> Found | None:
+    ) -> WhyStopped | None:
         """A conflict with what is in the way, and where that comes from."""
         held = HeldPart(dimension, self.pointers.pointer(value, own))
         rival = self.pointers.table[held.pointer]

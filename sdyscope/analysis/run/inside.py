@@ -133,7 +133,7 @@ def first_difference(
 
 
 @dataclass(frozen=True)
-class _Found:
+class _FirstDifference:
     value: InnerValue
     counterpart: InnerValue | None
     compared: _Compared
@@ -149,7 +149,7 @@ class _Search:
         self._source, self._computed_in = source, computed_in
         self._looked = 0
 
-    def result(self, index: int) -> _Found | None:
+    def result(self, index: int) -> _FirstDifference | None:
         """What a result that differs comes from; None where it does not differ here."""
         level = self._source.level()
         root = level.results[index]
@@ -174,7 +174,7 @@ class _Search:
 
     def _within(
         self, level: InnerLevel, root: int, compared: _Compared, turns: tuple[int, ...]
-    ) -> _Found:
+    ) -> _FirstDifference:
         """The first value that differs at a level, or inside of it.
 
         Args:
@@ -201,7 +201,7 @@ class _Search:
         if last is not None and loops[-1].reverse:
             last = loops[-1].sizes[0] - 1 - last
         counterpart = level.counterparts[number] if level.counterparts else None
-        return _Found(value, counterpart, known[number], last, self._looked, unseen)
+        return _FirstDifference(value, counterpart, known[number], last, self._looked, unseen)
 
     def _compared(
         self,
@@ -217,7 +217,7 @@ class _Search:
 
     def _entered(
         self, outside: InnerLevel, value: InnerValue, turns: tuple[int, ...]
-    ) -> _Found | None:
+    ) -> _FirstDifference | None:
         """What is found in the body of an op; None where all that it makes agrees there."""
         path, output = value.place
         bodies = [path]

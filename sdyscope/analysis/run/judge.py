@@ -371,7 +371,7 @@ def _unequal_replicas(
             is_rounding,
         )
         yield Observation(
-            "copies-differ",
+            "replicas-differ",
             "note" if is_rounding else "error",
             fact,
             tensor.name,

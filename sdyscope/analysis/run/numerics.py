@@ -219,7 +219,7 @@ def numeric(
     computed_in: Iterable[str],
     differences: Sequence[BlockDifference],
 ) -> Numeric:
-    """One result, of which every block was compared; of copies of a block the worst counts."""
+    """One result, of which every block was compared; of replicas of a block the worst counts."""
     blocks: dict[tuple[Extent, ...], BlockDifference] = {}
     for block in differences:
         before = blocks.get(block.index)

@@ -18,7 +18,7 @@ from sdyscope.facts.execution import (
 def execution_of_all(parts: Sequence[Execution]) -> Execution:
     """One execution of what each process saw of it, compared with one device already.
 
-    Shards, copies and differences are those of all processes. A step lasts until its last process
+    Shards, replicas and differences are those of all processes. A step lasts until its last process
     is ready, and memory is that of the fullest device.
 
     Args:
@@ -47,11 +47,11 @@ def execution_of_all(parts: Sequence[Execution]) -> Execution:
 
 def _array(parts: Sequence[ExecutedArray]) -> ExecutedArray:
     shards = [shard for part in parts for shard in part.shards]
-    unequal = [copy for part in parts for copy in part.unequal]
+    unequal = [replica for part in parts for replica in part.unequal]
     return replace(
         parts[0],
         shards=tuple(sorted(shards, key=lambda shard: shard.device)),
-        unequal=tuple(sorted(unequal, key=lambda copy: copy.device)),
+        unequal=tuple(sorted(unequal, key=lambda replica: replica.device)),
     )
 
 

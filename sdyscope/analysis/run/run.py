@@ -246,7 +246,7 @@ class _Inside:
     def __init__(
         self, run: Run, runner: Runner, executions: Sequence[Execution], lowered: Staged
     ) -> None:
-        self._found, self._runner, self._executions = run, runner, executions
+        self._run, self._runner, self._executions = run, runner, executions
         self._lowered = lowered
         self._searched: dict[tuple[str, str], Inside | None] = {}
         self._results = {
@@ -266,7 +266,7 @@ class _Inside:
         return self._searched[key]
 
     def _of_numbers(self, fact: OtherNumbers, partitioner: Partitioner) -> Inside | None:
-        if not self._found.reference.function:
+        if not self._run.reference.function:
             return self._search(fact.worst, partitioner, None)
         if self._runner.group.count > 1:
             return Inside(fact.worst, why="processes")
@@ -304,12 +304,12 @@ class _Inside:
             return Inside(result, why="processes")
         self._runner.notify("looking inside", 0, 1)
         index, _ = self._results[result]
-        mesh = self._found.mesh
+        mesh = self._run.mesh
         return first_difference(
             Insides(self._runner, partitioner, None if alone is None else alone()),
             index,
             result,
-            self._found.reference.compute_dtypes,
+            self._run.reference.compute_dtypes,
             mesh,
             None if alone is None or mesh is None else on_one_device([*mesh.shape]),
         )

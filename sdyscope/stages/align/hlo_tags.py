@@ -120,7 +120,7 @@ def _read(op_name: str, names: Sequence[str]) -> tuple[tuple[TagPath, ...], str]
         joined = _JOINED.fullmatch(part)
         prefix, inside = ("", part) if joined is None else joined.groups()
         each = [inside] if joined is None else re.split(r":(?=sid\d+/)", inside)
-        read = [_one(prefix + name, names) for name in each]
+        read = [_name_without(prefix + name, names) for name in each]
         # Names that were joined before they were inlined say only once from where.
         paths.update(dict.fromkeys((*calls, *path) for path, _ in read if path))
         known = [name for _, name in read]
@@ -134,7 +134,7 @@ def _read(op_name: str, names: Sequence[str]) -> tuple[tuple[TagPath, ...], str]
     return tuple(paths), ";".join(names_of_parts)
 
 
-def _one(text: str, names: Sequence[str]) -> tuple[TagPath, str]:
+def _name_without(text: str, names: Sequence[str]) -> tuple[TagPath, str]:
     path: list[int] = []
 
     def without(match: re.Match[str]) -> str:

@@ -139,13 +139,13 @@ def compiling(
         )
         child = _start(folder, on)
         try:
-            yield lambda: _made(child, folder, lowered, chosen, on, count, names)
+            yield lambda: _left_by(child, folder, lowered, chosen, on, count, names)
         finally:
             child.kill()
             child.wait()
 
 
-def _made(
+def _left_by(
     child: subprocess.Popen[bytes],
     folder: Path,
     lowered: LoweredModule,

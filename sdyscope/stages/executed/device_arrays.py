@@ -19,7 +19,7 @@ from sdyscope.facts.execution import (
     Extent,
     HostBlock,
     Shard,
-    UnequalCopy,
+    UnequalReplica,
 )
 from sdyscope.facts.remarks import Remark
 from sdyscope.stages import compat
@@ -76,7 +76,7 @@ def _blocks(array: Any, devices: Sequence[Any]) -> tuple[HostBlock, ...]:
         raise ValueError("it is not reduced over all axes of the mesh")
     if array.is_fully_addressable:
         return (HostBlock.whole(np.asarray(array)),)
-    # One shard for each block: the copies are compared with each other.
+    # One shard for each block: the replicas are compared with each other.
     shards = {str(shard.index): shard for shard in array.addressable_shards}
     return tuple(
         HostBlock(
@@ -123,7 +123,7 @@ def array_held(
     index: int,
     array: Any,
     devices: Sequence[Any],
-    unequal: Iterable[UnequalCopy] = (),
+    unequal: Iterable[UnequalReplica] = (),
 ) -> ExecutedArray:
     """What the devices of this process hold of an array.
 
@@ -132,7 +132,7 @@ def array_held(
         index: its flat index.
         array: a `jax.Array`.
         devices: those that the program runs on, in order; a shard's device is its position in it.
-        unequal: copies that are not like the first one.
+        unequal: replicas that are not like the first one.
     """
     positions = {device: position for position, device in enumerate(devices)}
     whole, _ = compat.element_shape(array.aval)
@@ -158,12 +158,12 @@ def array_held(
 
 
 def is_unreduced(array: Any) -> bool:
-    """Whether devices hold partial sums of it, so that what is of one place are no copies."""
+    """Whether devices hold partial sums of it, so that what is of one place are no replicas."""
     return bool(getattr(getattr(array.sharding, "spec", None), "unreduced", None))
 
 
 def _located(array: Any) -> Iterator[tuple[Any, tuple[slice, ...], int]]:
-    """The shards of an array, each with its index and the number of the copy that it is."""
+    """The shards of an array, each with its index and the number of the replica that it is."""
     if not is_unreduced(array):
         for shard in array.addressable_shards:
             yield shard, shard.index, shard.replica_id

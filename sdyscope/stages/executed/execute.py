@@ -21,7 +21,6 @@ from sdyscope.facts.program import Partitioner, Program
 from sdyscope.stages import compat
 from sdyscope.stages.executed import one_device
 from sdyscope.stages.executed.call import Call
-from sdyscope.stages.executed.copies import firsts_results, unequal_copies
 from sdyscope.stages.executed.device_arrays import (
     array_held,
     device_memory,
@@ -33,6 +32,7 @@ from sdyscope.stages.executed.device_arrays import (
 from sdyscope.stages.executed.devices import find_devices, too_few
 from sdyscope.stages.executed.processes import ALONE, NotTogether, ProcessGroup
 from sdyscope.stages.executed.reference_function import called, function_name
+from sdyscope.stages.executed.replicas import firsts_results, unequal_replicas
 from sdyscope.stages.lowered import inputs
 from sdyscope.stages.lowered.lower import LoweredModule, NotLowerable, lower, trace
 from sdyscope.stages.stderr import captured_stderr
@@ -308,7 +308,7 @@ class Runner:
         results: list[Any],
         used_before: int | None,
     ) -> Execution:
-        unequal = unequal_copies(results, self.devices, self.group)
+        unequal = unequal_replicas(results, self.devices, self.group)
         arrays = (
             *call.arguments(),
             *(

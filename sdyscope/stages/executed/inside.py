@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec
 
 from sdyscope.facts.inside import Frame, InnerLevel, InnerValue, OtherOps, Place
 from sdyscope.facts.program import Partitioner, Program
+from sdyscope.graph import written_primitive
 from sdyscope.stages import compat
 from sdyscope.stages.executed import one_device
 from sdyscope.stages.executed.execute import Runner
@@ -233,7 +234,7 @@ class _Walk:
             self.values.append(
                 InnerValue(
                     (path, output),
-                    op,
+                    written_primitive(op),
                     scope,
                     compat.user_frame(equation),
                     # Where a device is differs by device, rightly.

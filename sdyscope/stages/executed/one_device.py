@@ -240,7 +240,7 @@ def _split(value: Any, dims: Mapping[str, int], sizes: Mapping[str, int]) -> Any
 
 def _joined(value: Any, dims: Mapping[str, int], sizes: Mapping[str, int]) -> Any:
     """The array whose blocks stand along the first dimensions, one for each axis of the mesh."""
-    # Along other axes the blocks are copies: the first device's is taken.
+    # Along other axes the blocks are replicas: the first device's is taken.
     value = value[tuple(slice(None) if axis in dims else 0 for axis in sizes)]
     front = [axis for axis in sizes if axis in dims]
     local = value.shape[len(front) :]

@@ -44,7 +44,7 @@ def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], InputS
         given = flat if len(flat) == len(avals) else given
     rng = np.random.default_rng(SEED)
     values = [
-        _made(aval, rng) if leaf is None or isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+        _value(aval, rng) if leaf is None or isinstance(leaf, jax.ShapeDtypeStruct) else leaf
         for aval, leaf in zip(avals, given, strict=True)
     ]
     abstract = sum(leaf is None or isinstance(leaf, jax.ShapeDtypeStruct) for leaf in given)
@@ -119,7 +119,7 @@ def _dtype(value: Any) -> Any:
         return type(value).__name__
 
 
-def _made(aval: Any, rng: np.random.Generator) -> Any:
+def _value(aval: Any, rng: np.random.Generator) -> Any:
     dtype, shape = aval.dtype, aval.shape
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return compat.random_keys(aval, SEED)

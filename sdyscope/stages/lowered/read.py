@@ -38,6 +38,8 @@ _MLIR_TEXT = re.compile(
     r'^\s*("?builtin\.module\b|module\b.*\{|"?func\.func\b|"?sdy\.mesh\b)', re.MULTILINE
 )
 _NUM_PARTITIONS = re.compile(r"^HloModule [^\n]*\bnum_partitions=(\d+)", re.MULTILINE)
+#: How many partitions the attributes of a module say, in a text that MLIR does not read.
+_DECLARED_PARTITIONS = re.compile(r'\bmhlo\.num_partitions *= *("[^"\n]*"|[^,}\n]*[^,}\s])')
 _STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*')
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd"}
 _MLIR_ERROR = re.compile(r'error: (?:"-":(\d+):(\d+)|.*?(?=: )): ([^\n]*)')
@@ -222,6 +224,10 @@ def _place_of(said: str, source: str) -> tuple[int, int] | None:
 
 
 def _text_only(source: str, why: str, path: Path | None) -> LoweredModule:
+    declared = _DECLARED_PARTITIONS.search(source.partition("func.func")[0])
+    if declared is not None:
+        count = re.fullmatch(r"(\d+)(?: *: *i\d+)?", declared[1])
+        _check_partitions(int(count[1]) if count else 0, declared[1], path)
     name = re.search(r"^\s*module\s+@([\w.$-]+|\"[^\"]*\")", source, re.MULTILINE)
     return LoweredModule(
         name=name[1].strip('"') if name else path.stem if path else "module",
@@ -252,17 +258,18 @@ def _module(module: Any, context: Any, path: Path | None, stderr: str) -> Lowere
         stderr=stderr,
     )
     if "mhlo.num_partitions" in attributes:
-        _check_partitions(attributes["mhlo.num_partitions"], path)
+        attribute = attributes["mhlo.num_partitions"]
+        try:
+            count = int(compat.ir.IntegerAttr(attribute).value)
+        except ValueError:
+            count = 0
+        _check_partitions(count, str(attribute), path)
         return replace(lowered, num_devices=lowered.num_partitions)
     sizes = [mesh.size for mesh in lowered.meshes.values()]
     return replace(lowered, num_devices=max(sizes, default=0))
 
 
-def _check_partitions(attribute: Any, path: Path | None) -> None:
-    try:
-        count = int(compat.ir.IntegerAttr(attribute).value)
-    except ValueError:
-        count = 0
+def _check_partitions(count: int, attribute: str, path: Path | None) -> None:
     if count < 1:
         raise TargetError(
             f"The module's mhlo.num_partitions is {attribute}, which is not a number of devices.",

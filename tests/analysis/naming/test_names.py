@@ -200,6 +200,13 @@ def test_a_call_is_called_what_it_calls(scope: str, callee: str, name: str) -> N
     assert call in {value.id[0] for value in resolve_value(graph, name)}
 
 
+@pytest.mark.parametrize("name", ["layer0/psum", "layer0/psum_invariant"])
+def test_a_collective_is_named_as_the_program_calls_it_or_as_jax_does(name: str) -> None:
+    graph = build(parse(CALLS.replace("SCOPE", "jit(step)/layer0/psum_invariant")))
+    ((call, _),) = calls(graph)
+    assert call in {value.id[0] for value in resolve_value(graph, name)}
+
+
 def test_regions_beside_each_other_have_names_of_their_own() -> None:
     graph = build(parse(BESIDE))
     values = [(op.id, n) for op in graph.without_results() for n in range(len(op.types))]

@@ -7,9 +7,10 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import sdyscope
 from sdyscope.analysis.naming.resolve import resolve_value
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.analysis.propagation.decided import Decisions
@@ -293,6 +294,15 @@ def test_conflict_with_another_dimension():
     missing = absence(program, "%0", "no factor")
     assert missing.dimension is None
     assert "reduced over" in absence_text(missing)
+
+
+def test_what_stopped_an_axis_is_called_as_what_moved_one():
+    """By JAX's name: `reduce_sum`, which is a `reduce` in StableHLO."""
+    mesh = AbstractMesh((2,), ("a",), axis_types=(AxisType.Auto,))
+    x = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(mesh, P("a", None)))
+    inspection = sdyscope.inspect(jax.jit(lambda x: jnp.sin(x).sum(0)), x)
+    ((absence,), *_) = (found.absences for found in inspection.explain("result"))
+    assert absence_text(absence).startswith("dim 0 of operand 0 of reduce_sum at ")
 
 
 def test_two_operands_that_can_not_agree():

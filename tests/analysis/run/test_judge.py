@@ -1,4 +1,4 @@
-"""Verdicts about shards, copies and numbers, from made-up executions. No jax in here."""
+"""Verdicts about shards, replicas and numbers, from made-up executions. No jax in here."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from sdyscope.facts.execution import (
     Machine,
     Reference,
     Shard,
-    UnequalCopy,
+    UnequalReplica,
 )
 from sdyscope.facts.program import RequestedTensor
 from sdyscope.facts.tensors import TensorTable, tensor_table
@@ -198,10 +198,10 @@ def test_no_reference_is_said():
 @pytest.mark.parametrize(("error", "severity"), [(1.4, "error"), (1e-7, "note")])
 def test_copies_that_differ(error, severity):
     array = held(to_placement(spec(), 1), (4,), "result")
-    array = replace(array, unequal=(UnequalCopy(5, 0, error),))
+    array = replace(array, unequal=(UnequalReplica(5, 0, error),))
     found = run([asked(None, (4,), "result", "result")], array)
     (finding,) = map(finding_of, found.findings)
-    assert (finding.rule, finding.severity) == ("copies-differ", severity)
+    assert (finding.rule, finding.severity) == ("replicas-differ", severity)
     assert "device 5 and device 0" in finding.message
 
 

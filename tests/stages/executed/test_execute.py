@@ -205,7 +205,7 @@ def test_a_copy_that_was_never_reduced_is_found():
         partial_sum, mesh=ABSTRACT, in_specs=P("data"), out_specs=P(), check_vma=False
     )
     ran = inspect(jax.jit(mapped), abstract((16,), "data")).run(steps=1)
-    assert {finding.rule for finding in ran.findings} == {"copies-differ"}
+    assert {finding.rule for finding in ran.findings} == {"replicas-differ"}
     assert not ran.passed
 
 

@@ -271,13 +271,12 @@ def test_what_is_wrong_outside_of_shardy_s_attributes_is_the_text_s_fault(tmp_pa
         read.read(path)
 
 
-@pytest.mark.parametrize("count", ["0 : i32", "-3 : i32", '"eight"'])
-def test_a_number_of_partitions_that_is_none(tmp_path, count):
+@pytest.mark.parametrize("newer", [False, True], ids=["by MLIR", "as text"])
+@pytest.mark.parametrize("count", ["0 : i32", "-3 : i32", '"eight"', "4.5 : f32"])
+def test_a_number_of_partitions_that_is_none(tmp_path, count, newer):
     path = tmp_path / "m.mlir"
-    text = NEWER.replace(', later=max{"model"}', "").replace(
-        "partitions = 8 : i32", f"partitions = {count}"
-    )
-    path.write_text(text)
+    text = NEWER if newer else NEWER.replace(', later=max{"model"}', "")
+    path.write_text(text.replace("partitions = 8 : i32", f"partitions = {count}"))
     with pytest.raises(
         TargetError, match=r"mhlo.num_partitions is .*, which is not a number"
     ) as raised:

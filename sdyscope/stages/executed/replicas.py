@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from sdyscope.facts.execution import Extent, Reference, UnequalCopy
+from sdyscope.facts.execution import Extent, Reference, UnequalReplica
 from sdyscope.stages.executed.device_arrays import digest, extents, is_key, is_unreduced
 from sdyscope.stages.executed.processes import ProcessGroup
 
@@ -23,10 +23,10 @@ _Held: TypeAlias = list[tuple[int, _Index, Any]]
 """Of one array: each device of this process, the block that it holds, and what is in it (numpy)."""
 
 
-def unequal_copies(
+def unequal_replicas(
     results: Sequence[Any], devices: Sequence[Any], group: ProcessGroup
-) -> list[tuple[UnequalCopy, ...]]:
-    """The copies on this process's devices that are not, bit by bit, what the first holder has.
+) -> list[tuple[UnequalReplica, ...]]:
+    """The replicas on this process's devices that are not, bit by bit, what the first holder has.
 
     Args:
         results: arrays; every process must give the same ones.
@@ -34,7 +34,7 @@ def unequal_copies(
         group: the processes.
 
     Returns:
-        For each result the copies, by device. The first holder may be another process's: of the
+        For each result the replicas, by device. The first holder may be another process's: of the
         others only digests are sent, and what differs.
     """
     positions = {device: position for position, device in enumerate(devices)}
@@ -42,12 +42,12 @@ def unequal_copies(
     mine = [_firsts(array) for array in held]
     said = group.all_of(
         [tuple(firsts.items()) for firsts in mine],
-        "compared its copies",
+        "compared its replicas",
         list[tuple[tuple[_Index, _First], ...]],
     )
     by_process = [[dict(first) for first in firsts] for firsts in said]
     return [
-        tuple(_unequal(held[k], mine[k], [firsts[k] for firsts in by_process], f"copy/{k}", group))
+        tuple(_unequal(held[k], mine[k], [firsts[k] for firsts in by_process], f"r/{k}", group))
         for k in range(len(results))
     ]
 
@@ -81,7 +81,7 @@ def _unequal(
     by_process: Sequence[Mapping[_Index, _First]],
     key: str,
     group: ProcessGroup,
-) -> Iterator[UnequalCopy]:
+) -> Iterator[UnequalReplica]:
     first: dict[_Index, tuple[int, Any]] = {}
     own: dict[_Index, Any] = {}
     for _, index, values in held:
@@ -107,7 +107,7 @@ def _unequal(
     for device, index, values in held:
         holder, block = first[index]
         if device != holder and values.tobytes() != block.tobytes():
-            yield UnequalCopy(device, holder, _relative_error(values, block))
+            yield UnequalReplica(device, holder, _relative_error(values, block))
 
 
 def _relative_error(actual: Any, expected: Any) -> float:
