@@ -1742,6 +1742,24 @@ def test_what_a_permutation_gives_is_said(partitioner: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_is_gathered_after_a_permutation_is_left_with_other_axes(partitioner: Any) -> None:
+    """XLA moves the indices from `data` to `model`, which the table leaves, and part of `data`."""
+    outs = NamedSharding(compat.abstract_mesh(MESH), P("data", None))
+    step = jax.jit(lambda table, at: table[at], out_shardings=outs)
+    at = abstract((64,), "data").update(dtype=jnp.int32)
+    parts = parts_of(
+        collectives_of(step, abstract((128, 32), None, "data"), at, partitioner=partitioner)
+    )
+    (origin,) = (
+        origin
+        for each, part, origin in parts
+        if each.kind == "all-gather" and part.shape.leaves[0].dimensions == (32, 1)
+    )
+    assert (origin.op, spec_text(origin.before)) == ("gather", "P('data', None)")
+    assert spec_text(origin.after) == "P('model', None)"
+
+
 def test_xla_may_split_a_sum_to_which_an_axis_comes_from_far_away() -> None:
     """Behind as many ops as a rematerialized layer has."""
 
