@@ -32,9 +32,10 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
 
     A batch is an argument that is called `batch`, `inputs`, `x`, `tokens`, `targets` and the like,
     or one of `int32` or `int64` that a train step, with a backward pass, does not return the next
-    value of (`int8` and `uint8` may be quantized weights). A `target` of arrays with different first dimensions is a
-    network's parameters. Scalars and arguments whose first dimension is not that of
-    the largest batch (masks, tables) are not checked, nor is one with no dimension that divides.
+    value of (`int8` and `uint8` may be quantized weights). A `target` of arrays with different
+    first dimensions is a network's parameters. Scalars and arguments whose first dimension is not
+    that of the largest batch (masks, tables) are not checked, nor is one with no dimension that
+    divides.
     Any dimension counts, so a sequence over `data` is not reported, and so does a constraint on the
     argument if that is all that uses it.
     """
