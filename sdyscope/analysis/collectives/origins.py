@@ -35,7 +35,7 @@ from sdyscope.analysis.collectives.origin_needs import (
 from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes, spec_in
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.names import ValueNames
-from sdyscope.analysis.naming.scopes import scope_of
+from sdyscope.analysis.naming.scopes import is_recomputed, scope_of
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of, part_size
 from sdyscope.analysis.propagation.components import HeldAxis
 from sdyscope.analysis.propagation.openness import Binding
@@ -304,7 +304,9 @@ class _Search:
         for op in ops:
             if kind_of(op) in PROGRAM and part.named_after == "op":
                 scope, primitive = _scope(op)
-                return _origin("program", op, scope, primitive or part.primitive)
+                own = _origin("program", op, scope, primitive or part.primitive)
+                again = is_recomputed(part.scope)
+                return replace(own, backward=part.phase == "backward" and not again)
         if axes:
             if collective.kind in _REDUCTIONS:
                 collective_origin = self.unreduced(part, axes)

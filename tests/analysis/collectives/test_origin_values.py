@@ -202,6 +202,41 @@ def test_what_the_program_says_itself(partitioner: Any) -> None:
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_only_the_backward_pass_calls_is_not_called_by_the_program(partitioner: Any) -> None:
+    """JAX sums what it derives of the weights, which every device is given; `all_gather` is ours.
+
+    The backward pass runs the latter once more, and turns it into a `psum_scatter`.
+    """
+
+    def body(x: Any, w: Any) -> Any:
+        return jnp.tanh(jax.lax.all_gather(x, "model", axis=1, tiled=True) @ w)
+
+    mapped = jax.shard_map(
+        body,
+        mesh=compat.abstract_mesh(MESH),
+        in_specs=(P("data", "model"), P(None, "model")),
+        out_specs=P("data", "model"),
+    )
+
+    def loss(w: Any, x: Any) -> Any:
+        # What is gathered of an argument would not be gathered again.
+        return jnp.sum(jax.checkpoint(mapped)(jnp.sin(w[:16]) * x, w))
+
+    w, x = abstract((16, 16), None, "model"), abstract((16, 16), "data", "model")
+    step = jax.jit(jax.grad(loss, argnums=(0, 1)))
+    told = {
+        (each.kind == "all-gather", origin_text(origin))
+        for each, _, origin in parts_of(collectives_of(step, w, x, partitioner=partitioner))
+        if origin.kind == "program"
+    }
+    assert told == {
+        (True, "the program itself calls all_gather"),
+        (False, "the program's backward pass calls psum"),
+        (False, "the program's backward pass calls reduce_scatter"),
+    }
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_a_constraint_some_ops_on_makes_a_gather(partitioner: Any) -> None:
     """The ops between go with it; what the value goes together with needs nothing."""
 
