@@ -622,6 +622,25 @@ def targets_of_examples():
     return program(step, array((64, 64), None, "model"), target)
 
 
+@finds("batch-not-sharded", "ids")
+def whole_numbers_of_a_train_step():
+    def step(w, ids):
+        return w - jax.grad(lambda w: jnp.sum(w[ids] ** 2))(w)
+
+    return program(step, array((64, 64), None, "model"), array((16,), dtype=jnp.int32))
+
+
+@spares("batch-not-sharded")
+def pages_of_a_cache():
+    """Whole numbers that say where in the state something is written: nothing is trained."""
+
+    def admit(cache, pages, keys):
+        return cache.at[pages].set(keys)
+
+    arguments = array((32, 64), "data"), array((4,), dtype=jnp.int32)
+    return program(admit, *arguments, array((4, 64), None, "model"))
+
+
 @spares("batch-not-sharded")
 def quantized_weights():
     """A step that returns the next value of its activations, and whose weights are int8."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.naming.data_axes import is_data_axis
+from sdyscope.analysis.naming.scopes import is_differentiated
 from sdyscope.lint.placed import Placed, axes_of, spec_words
 from sdyscope.lint.rule import Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
@@ -31,10 +32,11 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
     axis saves memory and no time.
 
     A batch is an argument that is called `batch`, `inputs`, `x`, `tokens`, `targets` and the like,
-    or one of `int32` or `int64` that a train step does not return the next value of (`int8` and
-    `uint8` may be quantized weights). A `target` of arrays with different first dimensions is a
-    network's parameters. Scalars and arguments whose first dimension is not that of
-    the largest batch (masks, tables) are not checked, nor is one with no dimension that divides.
+    or one of `int32` or `int64` that a train step, with a backward pass, does not return the next
+    value of (`int8` and `uint8` may be quantized weights). A `target` of arrays with different
+    first dimensions is a network's parameters. Scalars and arguments whose first dimension is not
+    that of the largest batch (masks, tables) are not checked, nor is one with no dimension that
+    divides.
     Any dimension counts, so a sequence over `data` is not reported, and so does a constraint on the
     argument if that is all that uses it.
     """
@@ -85,18 +87,19 @@ def batches(subject: Subject) -> Sequence[Placed]:
     """The arguments that hold a batch: by their names, and the whole numbers of a train step.
 
     Other arguments that a train step does not return may be parameters that are not trained; whole
-    numbers of one byte, quantized ones.
+    numbers of one byte, quantized ones; and of what is not differentiated, places in its state.
     """
     arguments = subject.arguments
     firsts: dict[str, set[int]] = {}
     for argument in arguments:
         firsts.setdefault(argument.group, set()).update(argument.shape[:1])
     carried = {arguments[number].group for number in subject.next_values.values()}
+    is_training = bool(carried) and is_differentiated(op.scope for op in subject.graph.operations())
     leading = []
     for argument in arguments:
         if not argument.shape or argument.group in carried:
             continue
-        whole = bool(carried) and argument.row.dtype in ("i32", "i64")
+        whole = is_training and argument.row.dtype in ("i32", "i64")
         is_network = argument.group in _NETWORKS and len(firsts[argument.group]) > 1
         if whole or (_BATCHES.fullmatch(argument.group) is not None and not is_network):
             leading.append(argument)

@@ -16,8 +16,13 @@ from sdyscope.words.mesh import over_text
 #: Copies that are a smaller part of what a device reads and writes in a step are not worth a word.
 _WORTH = 0.05
 
-#: What works on whole dimensions, in whose place no sum of parts can be.
-_WHOLE = frozenset({"cholesky", "eig", "eigh", "fft", "lu", "qr", "sort", "svd", "top_k"})
+#: What works on whole dimensions or takes their elements by index, instead of a sum of parts.
+_WHOLE = frozenset(
+    {
+        *("cholesky", "eig", "eigh", "fft", "lu", "qr", "sort", "svd", "top_k"),
+        *("dynamic_slice", "dynamic_update_slice", "gather", "scatter"),
+    }
+)
 
 
 @rule("layout-copied", "note", needs="compiled")

@@ -242,7 +242,8 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     """
     op = op_text(origin.op)
     if origin.kind == "program":
-        return f"the program itself calls {op}"
+        who = "the program's backward pass" if origin.backward else "the program itself"
+        return f"{who} calls {op}"
     if origin.kind == "split":
         return f"XLA itself splits {op} over these axes; nothing that it sums is sharded on them"
     if origin.not_found:

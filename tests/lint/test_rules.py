@@ -81,13 +81,21 @@ def test_no_dimension_is_named_that_the_axis_does_not_divide():
 
 
 @pytest.mark.compiles
-def test_what_works_on_a_whole_dimension_is_not_said_to_contract_it():
-    """A Fourier transform along the dimension that is gathered for it."""
-    spectra = lint_cases.program(
-        lambda x: jnp.abs(jnp.fft.fft(x * 2)), lint_cases.array((250, 512), None, "data")
-    )
-    outcome = linted(spectra, select=["layout-copied"], compiled=True)
-    assert [finding.tensor.rpartition("/")[2] for finding in outcome.findings] == ["fft"]
+@pytest.mark.parametrize(
+    ("op", "works"),
+    [
+        ("fft", lambda x, at: jnp.abs(jnp.fft.fft(x * 2))),
+        (
+            "dynamic_update_slice",
+            lambda x, at: jax.lax.dynamic_update_slice(x * 2, jnp.ones((250, 8)), (0, at)),
+        ),
+    ],
+)
+def test_what_works_on_a_whole_dimension_is_not_said_to_contract_it(op, works):
+    """A Fourier transform, or a write, along the dimension that is gathered for it."""
+    arguments = lint_cases.array((250, 512), None, "data"), lint_cases.array((), dtype=jnp.int32)
+    outcome = linted(lint_cases.program(works, *arguments), select=["layout-copied"], compiled=True)
+    assert [finding.tensor.rpartition("/")[2] for finding in outcome.findings] == [op]
     assert [finding.hint for finding in outcome.findings] == [
         "Let the program have its dimensions in another order."
     ]

@@ -313,38 +313,68 @@ class MadeFor:
             operands = (value.name,)
         return [ValuePlace(computation.name, name) for name in operands]
 
-    def is_exchanged(
+    def exchanges_before(
         self, computation: Computation, collective: Instruction, value: Instruction
-    ) -> bool:
-        """Whether devices exchanged their blocks right before, of one of several joined: of it."""
+    ) -> tuple[Instruction, ...]:
+        """What exchanges devices' blocks right before, of one of several joined: of it."""
 
         def passes(instruction: Instruction) -> bool:
             return _base(instruction) in _FORMS - _EXCHANGES
 
         places = self.places(computation, collective, value)
         ends = self.flow.backward(places, passes).instructions
-        return any(_base(instruction) in _EXCHANGES for instruction in ends)
+        return tuple(end for end in ends if _base(end) in _EXCHANGES)
+
+    def permuted_before(
+        self, computation: Computation, collective: Instruction, value: Instruction
+    ) -> str:
+        """The permutation of a value as it was made, of which this takes the result; else empty."""
+        before = self.ends_before(computation, collective, value)
+        move = before[0] if len(before) == 1 else None
+        if move is None or _base(move) != "collective-permute" or len(move.operands) > 1:
+            return ""
+        is_here = move.name in computation.instructions
+        return move.name if is_here and self.is_made(computation, move, move) else ""
 
     def is_all(self, computation: Computation, collective: Instruction, value: Instruction) -> bool:
         """Whether it is all that moves the blocks of a value, as they were made, for an op.
 
         XLA may also cut them or move them on, be it before or after.
         """
+        after = self.flow.forward(ValuePlace(computation.name, value.name), _is_form)
+        cuts = _MOVES | {"dynamic-slice"}
+        goes_on = any(
+            _base(end) in cuts and self.may_be_named_alike(end, value) for end in after.instructions
+        )
+        return not goes_on and self.is_made(computation, collective, value)
 
-        def passes(instruction: Instruction) -> bool:
-            return instruction.opcode in ("bitcast", "copy", "opt-barrier", *INLINE)
+    def is_made(
+        self, computation: Computation, collective: Instruction, value: Instruction
+    ) -> bool:
+        """Whether a collective takes a value's blocks as they were made, neither cut nor moved.
 
-        before = self.flow.backward(self.places(computation, collective, value), passes)
-        after = self.flow.forward(ValuePlace(computation.name, value.name), passes)
-        key, cuts = self.key(value), _MOVES | {"dynamic-slice"}
+        XLA may have cut or moved them for another op; other forms are the program's own by name.
+        """
+        forms, cuts = _FORMS.difference(_SUMS), _MOVES | {"dynamic-slice"}
+        return not any(
+            _base(end) in forms and (_base(end) in cuts or self.may_be_named_alike(end, value))
+            for end in self.ends_before(computation, collective, value)
+        )
 
-        def may_go_on(end: Instruction) -> bool:
-            # What moves an argument is named after that, which tells nothing.
-            other = self.key(end)
-            return _base(end) in cuts and not (key and other and key.isdisjoint(other))
+    def may_be_named_alike(self, instruction: Instruction, value: Instruction) -> bool:
+        """Whether an instruction and a value may be named after the same op.
 
-        is_made = not any(_base(end) in _FORMS.difference(_SUMS) for end in before.instructions)
-        return is_made and not any(map(may_go_on, after.instructions))
+        What moves an argument is named after that, which tells nothing.
+        """
+        key, other = self.key(value), self.key(instruction)
+        return not (key and other and key.isdisjoint(other))
+
+    def ends_before(
+        self, computation: Computation, collective: Instruction, value: Instruction
+    ) -> tuple[Instruction, ...]:
+        """What makes the blocks that a collective takes."""
+        places = self.places(computation, collective, value)
+        return self.flow.backward(places, _is_form).instructions
 
     def gathered_before(
         self, computation: Computation, collective: Instruction, value: Instruction
@@ -403,6 +433,11 @@ class MadeFor:
                 path for instruction in instructions for path in self.tags.get(instruction.name, ())
             )
         )
+
+
+def _is_form(instruction: Instruction) -> bool:
+    """Whether its result is what it takes, element for element, on the same device."""
+    return instruction.opcode in ("bitcast", "copy", "opt-barrier", *INLINE)
 
 
 def _base(instruction: Instruction) -> str:

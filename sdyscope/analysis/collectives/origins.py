@@ -35,7 +35,7 @@ from sdyscope.analysis.collectives.origin_needs import (
 from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes, spec_in
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.names import ValueNames
-from sdyscope.analysis.naming.scopes import scope_of
+from sdyscope.analysis.naming.scopes import is_recomputed, scope_of
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of, part_size
 from sdyscope.analysis.propagation.components import HeldAxis
 from sdyscope.analysis.propagation.openness import Binding
@@ -304,7 +304,9 @@ class _Search:
         for op in ops:
             if kind_of(op) in PROGRAM and part.named_after == "op":
                 scope, primitive = _scope(op)
-                return _origin("program", op, scope, primitive or part.primitive)
+                own = _origin("program", op, scope, primitive or part.primitive)
+                again = is_recomputed(part.scope)
+                return replace(own, backward=part.phase == "backward" and not again)
         if axes:
             if collective.kind in _REDUCTIONS:
                 collective_origin = self.unreduced(part, axes)
@@ -807,7 +809,7 @@ class _Search:
                 else self.around.is_moved_on(need, axes, part)
             ):
                 return self.aligned(need, own, collective, part) or self.origin_for(
-                    need, own, part, kind
+                    need, own, part, kind, is_moved=True
                 )
         return None
 
@@ -850,7 +852,8 @@ class _Search:
         is_across = self.around.is_across(need, part, axes)
         if not (straight if is_across else slices):
             return None
-        origin = self.origin_for(need, (straight or slices)[0], part, collective.kind)
+        own = (straight or slices)[0]
+        origin = self.origin_for(need, own, part, collective.kind, is_moved=True)
         # What has these axes besides goes on with others, which are not known.
         return replace(origin, after=None) if origin and is_across else origin
 
@@ -903,8 +906,23 @@ class _Search:
         return collective.kind != "all-gather" or bool(self.around.carried(value, axes))
 
     def origin_for(
-        self, need: Need, axes: tuple[AxisPart, ...], part: Part, kind: str
+        self,
+        need: Need,
+        axes: tuple[AxisPart, ...],
+        part: Part,
+        kind: str,
+        *,
+        is_moved: bool = False,
     ) -> CollectiveOrigin | None:
+        """Who gives a value some axes, and who needs it otherwise.
+
+        Args:
+            need: for what the value is needed otherwise.
+            axes: those of its own that are moved or gathered.
+            part: the tensor that is communicated.
+            kind: the kind of what communicates it; empty where that may be for another need.
+            is_moved: whether XLA moved it from these axes to those that it is gathered over.
+        """
         value, op = need.value, need.op
         calls = _calls_of(part)
         has = self.annotations([value], axes, "has", calls)
@@ -945,7 +963,7 @@ class _Search:
             own = {each.key for each in has}
             needed = [each for each in needed if each.key not in own] or needed
             if kind == "all-gather":
-                after = self.decided.spec_without(value, [*axes, *self.gathered_too(part)])
+                after = self.gathered(value, axes, part, is_moved=is_moved)
         # A product of a value with itself: no sharding of it suits both sides.
         is_square = (
             op is not None and kind_of(op) in _SPLIT and self.around.operands(op).count(value) > 1
@@ -997,6 +1015,18 @@ class _Search:
         if part.named_after != "op" and not all(is_elementwise(op.kind) for op in makers):
             return None
         return self.decided.spec_sent(value, part.pairs)
+
+    def gathered(
+        self, value: ValueId, axes: Sequence[AxisPart], part: Part, *, is_moved: bool
+    ) -> Spec | None:
+        """The sharding that is left of a value that is gathered; None where it is not known.
+
+        Where devices exchanged its blocks before, it no longer has its own axes.
+        """
+        axes = [*axes, *self.gathered_too(part)]
+        if is_moved or not part.exchanged:
+            return self.decided.spec_without(value, axes)
+        return self.decided.spec_without(value, axes, part.pairs) if part.pairs else None
 
     def gathered_too(self, part: Part) -> Iterator[AxisPart]:
         """The axes over which other all-gathers gather the same value for the same op."""

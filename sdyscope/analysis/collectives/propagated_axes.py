@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TypeAlias
@@ -154,9 +154,17 @@ class PropagatedAxes:
         """The sharding as JAX writes it; None where nothing was decided."""
         return spec_in(self.sharding(value), self.rank(value), self.mesh)
 
-    def spec_without(self, value: ValueId, axes: Sequence[AxisPart]) -> Spec | None:
-        """As ``spec``, once the value is gathered over some axes."""
-        sharding = self.sharding(value)
+    def spec_without(
+        self, value: ValueId, axes: Sequence[AxisPart], pairs: Collection[tuple[int, int]] = ()
+    ) -> Spec | None:
+        """As ``spec``, once the value is gathered over some axes.
+
+        Args:
+            value: the value.
+            axes: those over which it is gathered.
+            pairs: the devices that sent their blocks to others before, as in ``spec_sent``.
+        """
+        sharding = self.sent(value, pairs) if pairs else self.sharding(value)
         if sharding is None:
             return None
         dims = tuple(
@@ -174,6 +182,10 @@ class PropagatedAxes:
 
     def spec_sent(self, value: ValueId, pairs: Iterable[tuple[int, int]]) -> Spec | None:
         """As ``spec``, once devices sent their blocks of the value to others, each to one."""
+        return spec_in(self.sent(value, pairs), self.rank(value), self.mesh)
+
+    def sent(self, value: ValueId, pairs: Iterable[tuple[int, int]]) -> TensorSharding | None:
+        """As ``sharding``, likewise; None where it follows no axes."""
         sharding, rank, sent = self.sharding(value), self.rank(value), dict(pairs)
         if sharding is None:
             return None
@@ -184,9 +196,9 @@ class PropagatedAxes:
                 return None
             devices = tuple(sent[device] for device in tile.listed())
             after = replace(before, tile_assignment=TileAssignment(tile.dims, devices))
-            return spec_in(to_tensor_sharding(after, rank, self.mesh), rank, self.mesh)
+            return to_tensor_sharding(after, rank, self.mesh)
         except ConversionError:
-            return None  # It follows no axes.
+            return None
 
     def rank(self, value: ValueId) -> int:
         """How many dimensions a value has."""

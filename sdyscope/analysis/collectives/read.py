@@ -317,15 +317,27 @@ class _Reader:
                     result=purpose.result,
                     named_after=purpose.named_after,
                     summed=purpose.is_summed,
-                    pairs=self.pairs[instruction.name]
-                    if kind == "collective-permute"
-                    and self.made_for.is_all(computation, instruction, value)
-                    else (),
+                    pairs=self.pairs_of(computation, instruction, value, kind),
                     exchanged=kind == "all-gather"
-                    and self.made_for.is_exchanged(computation, instruction, value),
+                    and bool(self.made_for.exchanges_before(computation, instruction, value)),
                 )
             )
         return tuple(parts)
+
+    def pairs_of(
+        self,
+        computation: Computation,
+        instruction: Instruction,
+        value: Instruction,
+        kind: CollectiveKind,
+    ) -> tuple[tuple[int, int], ...]:
+        """The devices between which the blocks of a value go, by this or right before it."""
+        permutation = ""
+        if kind == "all-gather":
+            permutation = self.made_for.permuted_before(computation, instruction, value)
+        elif kind == "collective-permute" and self.made_for.is_all(computation, instruction, value):
+            permutation = instruction.name
+        return self.pairs.get(permutation, ())
 
     def elements(
         self, computation: Computation, instruction: Instruction, count: int

@@ -50,8 +50,9 @@ class Part:
         named_after: what XLA names it after: the op that needs it, what makes its value, nothing.
             If it is not the op, ``tags`` were found along the value in the compiled program.
         summed: whether XLA summed it before, under the name that it is moved under.
-        pairs: of a permutation, which device sends its block to which; empty where XLA also cuts
-            the blocks or moves them on, and of any other.
+        pairs: of a permutation, which device sends its block to which, and of an all-gather, that
+            of the permutation right before it; empty where XLA also cuts the blocks or moves them
+            otherwise, and of any other.
         exchanged: whether devices exchanged their blocks of it right before it is gathered.
         gathered_too: the other all-gathers that gather the same value for the same op, each over
             axes of its own: one gathers what the one before has gathered.

@@ -30,7 +30,7 @@ from sdyscope.facts.tensors import tensor_name
 from sdyscope.graph import OpGraph
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
-from sdyscope.values.source import line_of
+from sdyscope.values.source import named_line_of
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,8 @@ def match(
 
     Where several do, those on the same value are paired first, the rest in order where both sides
     have as many. Otherwise something came or went: of these equal ones are paired, then those of
-    the same source line, then the rest in order; what is left has no partner.
+    the same source line, then the rest in order; what is left has no partner. Of those in question
+    a partner has the same type, if there is one.
 
     Args:
         a: what is written in the first module.
@@ -188,7 +189,8 @@ def match(
                 left, right, pairs_here = paired_by(left, right, *value)
                 pairs += pairs_here
         in_order = len(left) == len(right)
-        for same in (_anything,) if in_order else (written, _line, _anything):
+        by_line = () if in_order else (written, _line_and_type, _line)
+        for same in (*by_line, _type, _anything):
             left, right, new_pairs = paired_by(left, right, same)
             pairs += new_pairs
         pairs += [(annotation, None) for annotation in left]
@@ -260,7 +262,15 @@ def _boundary_manual(annotation: Annotation) -> Hashable:
 
 
 def _line(annotation: Annotation) -> Hashable:
-    return line_of(annotation.source)
+    return named_line_of(annotation.source)
+
+
+def _line_and_type(annotation: Annotation) -> Hashable:
+    return _line(annotation), _type(annotation)
+
+
+def _type(annotation: Annotation) -> Hashable:
+    return annotation.shape, annotation.dtype
 
 
 def _anything(_: Annotation) -> Hashable:

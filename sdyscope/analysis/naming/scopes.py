@@ -79,6 +79,11 @@ def is_differentiated(op_names: Iterable[str]) -> bool:
     return any("transpose(" in op_name for op_name in op_names)
 
 
+def is_recomputed(op_name: str) -> bool:
+    """Whether an op of the backward pass computes anew what the forward pass did, for `remat`."""
+    return "rematted_computation" in op_name
+
+
 def phase_of(op_name: str, differentiated: bool) -> Phase:
     """Which pass an op belongs to, as its scope does.
 

@@ -86,6 +86,7 @@ from sdyscope.stages.compat.running import lowering_platform as lowering_platfor
 from sdyscope.stages.compat.running import random_keys as random_keys
 from sdyscope.stages.compat.running import read_compiler_flags as read_compiler_flags
 from sdyscope.stages.compat.running import setting as setting
+from sdyscope.stages.compat.running import take_small_numbers as take_small_numbers
 from sdyscope.stages.compat.running import unspecified as unspecified
 from sdyscope.stages.compat.running import with_static_arguments as with_static_arguments
 from sdyscope.stages.compat.versions import TESTED as TESTED

@@ -13,6 +13,7 @@ from jax._src.named_sharding import UNSPECIFIED
 from jaxlib import xla_client
 
 from sdyscope.stages.compat.meshes import is_stand_in
+from sdyscope.stages.compat.versions import version_tuple
 
 
 def backends_are_initialized() -> bool:
@@ -109,6 +110,24 @@ def lowered_on_stand_ins(lowered: Any) -> bool:
 def lowering_platform(device: Any) -> str:
     """What to lower for to run on a device: `cpu`, `tpu`, `cuda` or `rocm`."""
     return str(getattr(device.client, "_raw_platform", device.platform))
+
+
+def take_small_numbers(compiled: Any) -> None:
+    """Has a `jax.stages.Compiled` take numbers of less than a byte, such as `int4`, as jit does.
+
+    It compares layouts, which say how many bits an element has only of what is compiled, not of
+    arrays (JAX 0.11 and older), and refuses what it was compiled for.
+    """
+
+    def is_small(layout: Any) -> bool:
+        names = ("sub_byte_element_size_in_bits", "_sub_byte_element_size_in_bits")  # 0.8: private
+        return any(getattr(layout, name, 0) for name in names)
+
+    executable = compiled._executable
+    layouts = getattr(executable, "_xla_in_layouts", None)
+    if layouts is not None and version_tuple() < (0, 12):
+        taken = [None if is_small(layout) else layout for layout in layouts]
+        executable._xla_in_layouts = taken
 
 
 def hlo_sharding_text(sharding: Any, ndim: int) -> str:

@@ -41,6 +41,7 @@ class Call:
         self._formats = None
         if any(argument.layout for argument in self.given):
             self._formats = traced.in_tree.flatten_up_to(compiled.input_formats)
+        compat.take_small_numbers(compiled)
         self.values = [self._put(i, value) for i, value in enumerate(values)]
 
     def carry(self, results: Sequence[Any], into: Mapping[int, int]) -> None:

@@ -86,7 +86,7 @@ ROOT %t = (f32[4,8]{{1,0}}, f32[8,8]{{1,0}}) tuple(%m, %d)
     assert part.exchanged
 
 
-def moved(lines: str, tags: Any, before: str = "", on: str = "") -> Part:
+def moved(lines: str, tags: Any, before: str = "", on: str = "", name: str = "m") -> Part:
     """What a permutation is of, as XLA names it after the op that needs it.
 
     Args:
@@ -94,12 +94,13 @@ def moved(lines: str, tags: Any, before: str = "", on: str = "") -> Part:
         tags: the ops that these are named after.
         before: computations.
         on: what takes it.
+        name: the collective that is asked for, instead of the permutation.
     """
     permute = "collective-permute(%v), channel_id=9, source_target_pairs={{0,1},{1,0}}"
     text = f"HloModule m, num_partitions=8\n{before}\nENTRY e {{\n{lines.strip()}\n"
     text += f"{'' if on else 'ROOT '}%m = f32[4,8]{{1,0}} {permute}\n{on}\n}}\n"
     all_ = collectives(read_hlo(text), (), {"m": ((9,),), **tags}).collectives
-    (part,) = next(each for each in all_ if each.name == "m").parts
+    (part,) = next(each for each in all_ if each.name == name).parts
     return part
 
 
@@ -202,6 +203,19 @@ def test_the_pairs_of_all_that_moves_blocks_say_where_they_go() -> None:
     on = f"ROOT %g = f32[8,8]{{1,0}} all-gather(%m), {GROUPS}, dimensions={{0}}"
     assert moved(lines, {**tags, "g": ((9,),)}, on=on).pairs == ()
     assert moved(lines, {**tags, "g": ((10,),)}, on=on).pairs == ((0, 1), (1, 0))
+
+
+def test_a_gather_has_the_pairs_of_the_permutation_right_before_it() -> None:
+    """Not of one that moves what XLA joins for the same op; what another joins is made so."""
+    lines = """
+%p = f32[4,4]{1,0} parameter(0)
+%v = f32[4,8]{1,0} concatenate(%p, %p), dimensions={1}
+"""
+    on = f"ROOT %g = f32[8,8]{{1,0}} all-gather(%m), {GROUPS}, dimensions={{0}}"
+    tags = dict.fromkeys(("m", "g"), ((5,),))
+    for joined_for, pairs in (((5,),), ()), (((1,),), ((0, 1), (1, 0))):
+        part = moved(lines, {**tags, "v": joined_for}, on=on, name="g")
+        assert (part.exchanged, part.pairs) == (True, pairs)
 
 
 def test_what_is_gathered_as_it_is_made_was_not_exchanged() -> None:

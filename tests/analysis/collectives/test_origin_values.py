@@ -202,6 +202,41 @@ def test_what_the_program_says_itself(partitioner: Any) -> None:
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_only_the_backward_pass_calls_is_not_called_by_the_program(partitioner: Any) -> None:
+    """JAX sums what it derives of the weights, which every device is given; `all_gather` is ours.
+
+    The backward pass runs the latter once more, and turns it into a `psum_scatter`.
+    """
+
+    def body(x: Any, w: Any) -> Any:
+        return jnp.tanh(jax.lax.all_gather(x, "model", axis=1, tiled=True) @ w)
+
+    mapped = jax.shard_map(
+        body,
+        mesh=compat.abstract_mesh(MESH),
+        in_specs=(P("data", "model"), P(None, "model")),
+        out_specs=P("data", "model"),
+    )
+
+    def loss(w: Any, x: Any) -> Any:
+        # What is gathered of an argument would not be gathered again.
+        return jnp.sum(jax.checkpoint(mapped)(jnp.sin(w[:16]) * x, w))
+
+    w, x = abstract((16, 16), None, "model"), abstract((16, 16), "data", "model")
+    step = jax.jit(jax.grad(loss, argnums=(0, 1)))
+    told = {
+        (each.kind == "all-gather", origin_text(origin))
+        for each, _, origin in parts_of(collectives_of(step, w, x, partitioner=partitioner))
+        if origin.kind == "program"
+    }
+    assert told == {
+        (True, "the program itself calls all_gather"),
+        (False, "the program's backward pass calls psum"),
+        (False, "the program's backward pass calls reduce_scatter"),
+    }
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_a_constraint_some_ops_on_makes_a_gather(partitioner: Any) -> None:
     """The ops between go with it; what the value goes together with needs nothing."""
 
@@ -1740,6 +1775,24 @@ def test_what_a_permutation_gives_is_said(partitioner: Any) -> None:
     assert origin_text(origin).startswith(
         "tanh is P(None, 'a') but dot_general, given w P('b', None), requires P(None, 'b'); "
     )
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_is_gathered_after_a_permutation_is_left_with_other_axes(partitioner: Any) -> None:
+    """XLA moves the indices from `data` to `model`, which the table leaves, and part of `data`."""
+    outs = NamedSharding(compat.abstract_mesh(MESH), P("data", None))
+    step = jax.jit(lambda table, at: table[at], out_shardings=outs)
+    at = abstract((64,), "data").update(dtype=jnp.int32)
+    parts = parts_of(
+        collectives_of(step, abstract((128, 32), None, "data"), at, partitioner=partitioner)
+    )
+    (origin,) = (
+        origin
+        for each, part, origin in parts
+        if each.kind == "all-gather" and part.shape.leaves[0].dimensions == (32, 1)
+    )
+    assert (origin.op, spec_text(origin.before)) == ("gather", "P('data', None)")
+    assert spec_text(origin.after) == "P('model', None)"
 
 
 def test_xla_may_split_a_sum_to_which_an_axis_comes_from_far_away() -> None:

@@ -276,6 +276,39 @@ module @m attributes {{mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i3
     assert differences(plain, plain).same
 
 
+def test_a_constraint_that_is_new_is_not_the_one_of_another_type():
+    """Under one path, on values that are computed otherwise, in another folder."""
+    form = """
+module @m attributes {{mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32}} {{
+  sdy.mesh @mesh = <["data"=4, "model"=2]>
+  func.func public @main(%arg0: tensor<8x8xf32>, %arg1: tensor<8x16xf32>)
+      -> (tensor<8x8xf32>, tensor<8x16xf32>) {{
+{0}    return %0, %1 : tensor<8x8xf32>, tensor<8x16xf32>
+  }}
+}}
+#l3 = loc("{1}/train.py":3:4)
+#l4 = loc("{1}/train.py":4:4)
+#at3 = loc("jit(f)/sharding_constraint"(#l3))
+#at4 = loc("jit(f)/sharding_constraint"(#l4))
+"""
+    op = "    %{0} = stablehlo.{1} %arg{0} : tensor<8x{2}xf32>\n"
+    on = (
+        "    %c{0} = sdy.sharding_constraint %{0} <@mesh, [{{{1}}}, {{}}]> : tensor<8x{2}xf32>"
+        " loc(#at{3})\n"
+    )
+    a = [op.format(0, "tanh", 8), on.format(0, '"data"', 8, 3), op.format(1, "tanh", 16)]
+    b = [
+        *(op.format(1, "tanh", 16), on.format(1, '"model"', 16, 4)),
+        *(op.format(0, "sine", 8), on.format(0, '"model"', 8, 3)),
+    ]
+    differing = differences(form.format("".join(a), "a"), form.format("".join(b), "b"))
+    sides = [
+        tuple(side and side.annotation.shape for side in (difference.a, difference.b))
+        for difference in differing.tensors
+    ]
+    assert sides == [((8, 8), (8, 8)), (None, (8, 16))]
+
+
 def test_one_more_argument_is_the_only_difference():
     source = text("shardy")
     more = source.replace("@main(", '@main(%extra: tensor<4xf32> loc("extra"), ', 1)

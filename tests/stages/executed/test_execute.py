@@ -69,6 +69,18 @@ def test_arguments_are_given_in_the_layout_that_jit_asks_for(donated):
     assert not [finding for finding in ran.findings if finding.severity != "note"]
 
 
+def test_a_program_of_numbers_of_four_bits_runs():
+    """As jit runs it; JAX 0.11 and older refuse such arguments of what is compiled before."""
+
+    def step(q, x):
+        return x @ q.astype(jnp.float32)
+
+    arguments = abstract((64, 32), None, "model", dtype=jnp.int4), abstract((16, 64), "data")
+    ran = inspect(jax.jit(step), *arguments).run(steps=1)
+    assert {execution.failure for execution in ran.executions.values()} == {""}
+    assert not [finding for finding in ran.findings if finding.severity != "note"]
+
+
 @pytest.mark.skipif(jax.__version_info__ < (0, 9), reason="einsum has no unreduced out_sharding")
 def test_partial_sums_run_and_are_not_compared():
     kinds = (jax.sharding.AxisType.Explicit,) * 2
