@@ -25,6 +25,7 @@ _THINGS: Mapping[VerifiedStage, str] = {
     "propagated": "shardings of values",
     "collectives": "collectives, axes",
     "memory": "figures",
+    "ops": "ops that causes name",
     "causes": "causes, by removal",
 }
 
@@ -37,6 +38,7 @@ _LEFT_OUT: Mapping[LeftOut, str] = {
     "no layout": "without a layout",
     "no cause": "without a cause among the annotations",
     "uncertain": "with an uncertain cause",
+    "not told apart": "named after an op that makes the value or needs it",
     "not removable": "with a cause that can't be removed",
     "not tried": "not tried",
     "not compiled": "refused by XLA without their cause",

@@ -10,12 +10,22 @@ from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import PathWords, SourceLocation
 
-VerifiedStage: TypeAlias = Literal["lowered", "propagated", "collectives", "memory", "causes"]
+VerifiedStage: TypeAlias = Literal[
+    "lowered", "propagated", "collectives", "memory", "ops", "causes"
+]
 """``lowered``: ops, their types and operands; ``propagated``: the sharding of every value;
 ``collectives``: kind, replica groups, bytes and count; ``memory``: the compiler's figures;
-``causes``: whether a collective goes with the annotations that it is explained by."""
+``ops``: whether the op that a cause names is one that XLA makes the collective for; ``causes``:
+whether a collective goes with the annotations that it is explained by."""
 
-STAGES: tuple[VerifiedStage, ...] = ("lowered", "propagated", "collectives", "memory", "causes")
+STAGES: tuple[VerifiedStage, ...] = (
+    "lowered",
+    "propagated",
+    "collectives",
+    "memory",
+    "ops",
+    "causes",
+)
 
 LeftOut: TypeAlias = Literal[
     "folded",
@@ -26,6 +36,7 @@ LeftOut: TypeAlias = Literal[
     "no layout",
     "no cause",
     "uncertain",
+    "not told apart",
     "not removable",
     "not tried",
     "not compiled",
@@ -35,9 +46,10 @@ such value; ``empty``: it has no elements, so no device holds anything of it; ``
 XLA has no op of this kind and type that is named after it;
 ``several in the dump``: it has several that are laid out differently, the answer's among them;
 ``no layout``: the answer is no layout; ``no cause``: no annotation is named, or the program itself
-says the collective; ``uncertain``: the cause is given as uncertain; ``not removable``: an
-annotation that nobody can take away, such as that of a ``shard_map``; ``not tried``: only so many
-are; ``not compiled``: XLA refuses the program without the annotation."""
+says the collective; ``uncertain``: the cause is given as uncertain; ``not told apart``: XLA names
+it after an op that can be the one that makes the value or the one that needs it; ``not removable``:
+an annotation that nobody can take away, such as that of a ``shard_map``; ``not tried``: only so
+many are; ``not compiled``: XLA refuses the program without the annotation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from sdyscope.analysis.verify.audited import (
 )
 from sdyscope.analysis.verify.causes import causes_stage
 from sdyscope.analysis.verify.compiled import collectives_stage, key_of, memory_stage
+from sdyscope.analysis.verify.ops import ops_stage
 from sdyscope.analysis.verify.values import lowered_stage, propagated_stage
 from sdyscope.errors import CompilerError, SdyscopeError
 from sdyscope.facts.account import Account
@@ -80,12 +81,13 @@ def _audited(program: Staged, partitioner: Partitioner, causes: int) -> ProgramA
     devices = partitions(lowered, graph)
     if asks_python(graph):
         raise python_partitions()
-    read = audit(lowered, partitioner, devices)
+    read = audit(lowered, partitioner, devices, moves=causes > 0)
     if read.refused:
         raise CompilerError(f"XLA refuses it: {read.refused}")
     stages = [lowered_stage(graph, read)]
-    # Where the ops are not the same, nothing is known to be the value of the same name.
-    if stages[0].compared == len(read.ops):
+    # Where the ops are not the same, nothing is known to be what has the same name.
+    are_same = stages[0].compared == len(read.ops)
+    if are_same:
         stages.append(
             _answered(
                 "propagated",
@@ -103,6 +105,9 @@ def _audited(program: Staged, partitioner: Partitioner, causes: int) -> ProgramA
             "memory", lambda: memory_stage(memory_of(program, partitioner, VIRTUAL_CPUS), read)
         )
     )
+
+    if causes and are_same:
+        stages.append(_answered("ops", lambda: ops_stage(collectives(), read, graph)))
 
     def changed(names: frozenset[str]) -> Staged:
         return program.with_wishes([Wish(name, unspecified=True) for name in sorted(names)])

@@ -25,13 +25,16 @@ LONGEST = 1800.0
 _worker = Worker(f"from {__package__} import audit_child; audit_child.serve()")
 
 
-def audit(lowered: LoweredModule, partitioner: Partitioner, num_partitions: int) -> Audited:
+def audit(
+    lowered: LoweredModule, partitioner: Partitioner, num_partitions: int, *, moves: bool = False
+) -> Audited:
     """What XLA's dumps say of a module.
 
     Args:
         lowered: the module.
         partitioner: under which to compile it.
         num_partitions: for how many devices.
+        moves: whether to follow what collectives move to the ops that take it.
 
     Raises:
         CompilerError: the compiler aborts on it or takes too long, or this version of JAX can't
@@ -47,7 +50,7 @@ def audit(lowered: LoweredModule, partitioner: Partitioner, num_partitions: int)
             f"{num_partitions:,} partitions."
         )
     request = AuditRequest(
-        lowered.bytecode(), partitioner == "shardy", num_partitions, lowered.compiler_options
+        lowered.bytecode(), partitioner == "shardy", num_partitions, lowered.compiler_options, moves
     )
     doing(f"compiling {lowered.name} with {partitioner_name(partitioner)}, with XLA's dumps")
     try:

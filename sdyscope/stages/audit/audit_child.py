@@ -19,7 +19,15 @@ from jaxlib import _jax, xla_client
 from sdyscope.process import worker
 from sdyscope.process.scratch import scratch_folder
 from sdyscope.stages import compat, inspections
-from sdyscope.stages.audit.facts import Audited, AuditedCollective, AuditedOp, AuditRequest, Layout
+from sdyscope.stages.audit.facts import (
+    SUMS,
+    Audited,
+    AuditedCollective,
+    AuditedMove,
+    AuditedOp,
+    AuditRequest,
+    Layout,
+)
 from sdyscope.stages.audit.hlo_dump import (
     DumpedHlo,
     DumpedInstruction,
@@ -28,9 +36,9 @@ from sdyscope.stages.audit.hlo_dump import (
     moved,
     shapes,
 )
+from sdyscope.stages.audit.takers import TAG, Takers, named_ops
 from sdyscope.stages.compile_options import compile_options, compiled_with, memory_statistics
 
-_NUMBER = re.compile(r"audit(\d+)\.")
 #: HLO's names of ops, where they are not StableHLO's with other dashes.
 _OPCODES = {
     "broadcast_in_dim": ("broadcast",),
@@ -41,14 +49,13 @@ _OPCODES = {
 }
 _ELEMENTS = {"i1": "pred", "index": "s64"}
 #: Flags of XLA: only what is needed, or every fusion's machine code is written too.
-_DUMPS = (
-    ("xla_dump_hlo_as_text", True),
-    ("xla_dump_hlo_pass_re", "shardy-xla|sharding-propagation"),
-)
+_PASSES = ("shardy-xla", "sharding-propagation")
+_PARTITIONING = "spmd-partitioning"
 _BEFORE_PARTITIONING = {
     True: "*after_shardy-xla.before_*.txt",
     False: "*after_sharding-propagation.before_*.txt",
 }
+_PARTITIONED = f"*after_{_PARTITIONING}.before_*.txt"
 _FINAL = "*after_optimizations.txt"
 
 
@@ -72,7 +79,7 @@ def audit(asked: AuditRequest) -> Audited:
     with context:
         for number, operation in enumerate(numbered):
             operation.location = compat.ir.Location.name(
-                f"audit{number}.", childLoc=operation.location
+                TAG.format(number), childLoc=operation.location
             )
             if _target(operation) == inspections.TARGET:
                 operation.attributes["backend_config"] = compat.ir.StringAttr.get(inspections.MARK)
@@ -161,10 +168,12 @@ def _compile(
         range(count), shardy=asked.shardy, parameters=free[0], results=free[1]
     )
     devices = _jax.DeviceList(tuple(client.devices()))
+    passes = (*_PASSES, _PARTITIONING) if asked.moves else _PASSES
+    dumps = (("xla_dump_hlo_as_text", True), ("xla_dump_hlo_pass_re", "|".join(passes)))
     executable = compiled_with(
         lambda _: client.compile_and_load(bytecode, devices, options),
         options,
-        [("xla_dump_to", folder), *_DUMPS],
+        [("xla_dump_to", folder), *dumps],
         asked.compiler_options,
     )
     return memory_statistics(executable)
@@ -216,7 +225,7 @@ def _read(
         copies: dict[int, list[DumpedInstruction]] = defaultdict(list)
         makers: dict[int, list[str]] = defaultdict(list)
         for instruction in module.instructions.values():
-            for number in _numbers(instruction.op_name):
+            for number in named_ops(instruction.op_name):
                 places = _places(instruction, ops[number]) if number < len(ops) else []
                 if not places:
                     if instruction.opcode == "copy":
@@ -239,15 +248,25 @@ def _read(
     argument_bytes = 0
     if final and not refused:
         compiled = DumpedHlo.parse(final[-1].read_text(), compat.hlo)
+        partitioned = sorted(folder.glob(_PARTITIONED))
+        takers = None
+        if asked.moves and partitioned:
+            takers = Takers(DumpedHlo.parse(partitioned[-1].read_text(), compat.hlo))
         for collective in collectives(compiled, asked.num_partitions):
-            numbers = [number for number in _numbers(collective.scopes[0]) if number < len(ops)]
+            numbers = [number for number in named_ops(collective.scopes[0]) if number < len(ops)]
             scopes = [names[number] for number in numbers]
             along = collective.along
             if collective.kind == "collective-permute" and collective.is_of_result:
                 own = {at for number in numbers for each in values.get(number, ()) for at in each}
                 along = moved(collective.groups, [layouts.layouts[at] for at in own if at >= 0])
+            moves: list[AuditedMove] = []
+            if takers is not None and collective.kind not in SUMS:
+                instruction = compiled.instructions[collective.name]
+                moves = takers.moves(instruction, asked.num_partitions)
             communicated.append(
-                msgspec.structs.replace(collective, ops=numbers, scopes=scopes, along=along)
+                msgspec.structs.replace(
+                    collective, ops=numbers, scopes=scopes, along=along, moves=moves
+                )
             )
         argument_bytes = sum(parameter.bytes for parameter in compiled.parameters)
     return Audited(
@@ -282,12 +301,6 @@ def _copied(
         for place in places:
             copied[place] += layouts.each(copy)
     return copied
-
-
-def _numbers(name: str) -> list[int]:
-    """The ops that an ``op_name`` names: of each of its parts the last, behind the calls."""
-    parts = (_NUMBER.findall(part) for part in name.split(";"))
-    return list(dict.fromkeys(int(numbers[-1]) for numbers in parts if numbers))
 
 
 def _places(instruction: DumpedInstruction, op: AuditedOp) -> list[int]:

@@ -9,6 +9,9 @@ from sdyscope.stages.compile_options import CompilerOption
 Operand = tuple[int, int, int]
 """Where an operand comes from: (op, -1, result), or (op, region, argument) of a block argument."""
 
+#: Kinds of collectives that sum pieces of what the op makes that they are named after.
+SUMS = ("all-reduce", "reduce-scatter")
+
 _CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 
 
@@ -20,12 +23,14 @@ class AuditRequest(msgspec.Struct, frozen=True):
         shardy: whether Shardy propagates; GSPMD otherwise.
         num_partitions: how many devices to compile for.
         compiler_options: what jit was told to have it compiled with.
+        moves: whether to follow what collectives move to the ops that take it.
     """
 
     bytecode: bytes
     shardy: bool
     num_partitions: int
     compiler_options: tuple[tuple[str, CompilerOption], ...] = ()
+    moves: bool = False
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -62,6 +67,24 @@ class AuditedOp(msgspec.Struct, frozen=True):
         return self.target == "Sharding" or self.kind in _CONSTRAINTS
 
 
+class AuditedMove(msgspec.Struct, frozen=True):
+    """What takes what a collective gives, in the module that XLA just partitioned.
+
+    Attributes:
+        takers: numbers of the ops that it reaches before it is another value.
+        is_returned: whether the program returns it.
+        is_named_as_maker: whether what makes what it moves has the name of the collective.
+        is_named_as_taker: whether what takes it has that name.
+        is_generated: whether XLA writes that it generated it, as it does as of JAX 0.11.
+    """
+
+    takers: list[int]
+    is_returned: bool
+    is_named_as_maker: bool
+    is_named_as_taker: bool
+    is_generated: bool
+
+
 class AuditedCollective(msgspec.Struct, frozen=True):
     """One collective of the final HLO.
 
@@ -81,6 +104,8 @@ class AuditedCollective(msgspec.Struct, frozen=True):
             send and receive; empty of all else.
         is_of_result: whether what its ops make is communicated, and not what they take.
         is_moved_before: whether that was exchanged with other devices before.
+        moves: of each collective that it can have been before XLA combined, copied and renamed it,
+            what takes what it gives; empty where none is known, of sums, and where not asked for.
     """
 
     name: str
@@ -96,6 +121,7 @@ class AuditedCollective(msgspec.Struct, frozen=True):
     along: tuple[int, ...] = ()
     is_of_result: bool = False
     is_moved_before: bool = False
+    moves: list[AuditedMove] = []
 
 
 class Audited(msgspec.Struct, frozen=True):

@@ -62,7 +62,7 @@ _KINDS = (
 #: Collectives that give each device other elements in place of its own.
 _EXCHANGING = ("all-to-all", "collective-permute")
 #: Those that give the elements that they take.
-_SHIFTING = frozenset({"all-gather", "collective-broadcast", *_EXCHANGING})
+SHIFTING = frozenset({"all-gather", "collective-broadcast", *_EXCHANGING})
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class DumpedHlo:
             (called,) = _CALLED.findall(instruction.line)
             return all(each.opcode in _MOVING for each in self.computations[called])
         kind = instruction.opcode.removesuffix("-start").removesuffix("-done")
-        return kind in _MOVING or kind in _SHIFTING
+        return kind in _MOVING or kind in SHIFTING
 
     @cached_property
     def times(self) -> dict[str, int]:
@@ -338,6 +338,12 @@ def groups_of(text: str, num_devices: int) -> list[list[int]]:
     return pairs or [list(range(num_devices))]
 
 
+def groups_of_line(line: str, num_devices: int) -> list[list[int]]:
+    """The same of a collective, as XLA prints it."""
+    name = "source_target_pairs=" if "source_target_pairs=" in line else "replica_groups="
+    return groups_of(_attribute(line, name), num_devices)
+
+
 def _integers(text: str | None) -> list[int]:
     return [int(part) for part in (text or "").split(",") if part]
 
@@ -392,8 +398,7 @@ def collectives(module: DumpedHlo, num_devices: int) -> Iterator[AuditedCollecti
         count = module.times[instruction.computation]
         if count == 0:
             continue
-        attribute = "source_target_pairs=" if kind == "collective-permute" else "replica_groups="
-        groups = groups_of(_attribute(instruction.line, attribute), num_devices)
+        groups = groups_of_line(instruction.line, num_devices)
         size = sum(module.instructions[name].bytes for name in instruction.operands)
         if kind == "all-gather":
             size = instruction.bytes - (size if instruction.opcode.endswith("-start") else 0)

@@ -1,0 +1,219 @@
+"""Which ops of the program take what a collective moves, in the module that XLA just partitioned.
+
+There every op still is an instruction with its name, and what XLA put in between only moves or lays
+out a value. Later XLA fuses, and its libraries' calls have no names.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from sdyscope.stages.audit.facts import AuditedMove
+from sdyscope.stages.audit.hlo_dump import (
+    SHIFTING,
+    DumpedHlo,
+    DumpedInstruction,
+    groups_of_line,
+    shapes,
+)
+
+#: How the audit calls an op by its number, in the ``op_name`` of what XLA makes of it.
+TAG = "audit{}."
+_TAG = re.compile(r"audit(\d+)\.")
+
+_PARAMETER = re.compile(r" parameter\((\d+)\)")
+_INDEX = re.compile(r", index=(\d+)")
+_CHANNEL = re.compile(r", channel_id=(\d+)")
+
+#: Opcodes that leave a value what it is: whole or a block of it, laid out or rounded otherwise.
+_FORMS = frozenset(
+    {"bitcast", "convert", "copy", "dynamic-slice", "reshape", "slice", "transpose", *SHIFTING}
+)
+#: Those that are such whatever they are named after: a constraint is a copy.
+_ALWAYS = frozenset({"copy", "opt-barrier"})
+
+
+class _Place(NamedTuple):
+    """A value: what an instruction makes, or one element of that."""
+
+    name: str
+    element: int | None = None
+
+
+class Takers:
+    """Follows what collectives give, instruction by instruction.
+
+    Args:
+        module: the module behind XLA's partitioner.
+    """
+
+    def __init__(self, module: DumpedHlo) -> None:
+        self.module = module
+        self.users: dict[str, list[tuple[DumpedInstruction, int]]] = defaultdict(list)
+        self.callers: dict[str, list[DumpedInstruction]] = defaultdict(list)
+        self.parameters: dict[str, dict[int, str]] = {}
+        self.by_kind: dict[str, list[DumpedInstruction]] = defaultdict(list)
+        for computation, inside in module.computations.items():
+            self.parameters[computation] = {
+                int(number[1]): each.name
+                for each in inside
+                if (number := _PARAMETER.search(each.line))
+            }
+            for each in inside:
+                self.by_kind[_kind(each)].append(each)
+                for place, operand in enumerate(each.operands):
+                    self.users[operand].append((each, place))
+                for name, _ in module.called(each):
+                    self.callers[name].append(each)
+
+    def moves(self, compiled: DumpedInstruction, num_devices: int) -> list[AuditedMove]:
+        """What takes what a collective of the compiled program gives.
+
+        Of each collective that it can have been before XLA combined, copied and renamed it; nothing
+        where none is known.
+        """
+        own = named_ops(compiled.op_name)
+        return [self.move(each, own) for each in self.before(compiled, num_devices)]
+
+    def before(self, compiled: DumpedInstruction, num_devices: int) -> list[DumpedInstruction]:
+        """What a collective of the compiled program can have been.
+
+        XLA keeps its channel, where it is one of a module's, and mostly its name.
+        """
+        channel = _channel(compiled)
+        groups = groups_of_line(compiled.line, num_devices)
+        alike = [
+            each
+            for each in self.by_kind[_kind(compiled)]
+            if _elements(each) == _elements(compiled)
+            and groups_of_line(each.line, num_devices) == groups
+        ]
+        on_channel = [each for each in alike if channel and _channel(each) == channel]
+        named = [
+            each
+            for each in on_channel or alike
+            # What is in a loop or a function has the name of that before its own.
+            if each.op_name == compiled.op_name
+            or (each.op_name and compiled.op_name.endswith(f"/{each.op_name}"))
+        ]
+        same = [each for each in named if each.name == compiled.name]
+        return same or named or on_channel
+
+    def move(self, collective: DumpedInstruction, own: Collection[int]) -> AuditedMove:
+        """What takes what a collective gives.
+
+        Args:
+            collective: one of this module.
+            own: the ops that XLA names it after.
+        """
+        reached: dict[str, DumpedInstruction] = {}
+        is_returned = False
+        places = deque([_Place(collective.name)])
+        seen = set(places)
+        while places:
+            place = places.popleft()
+            is_returned = is_returned or self.is_result(place)
+            for further in self.further(place, own, reached):
+                if further not in seen:
+                    seen.add(further)
+                    places.append(further)
+        makers = self.module.behind(collective)
+        return AuditedMove(
+            # What is in a loop or a function is taken by that, too.
+            takers=sorted(
+                {int(tag) for each in reached.values() for tag in _TAG.findall(each.op_name)}
+            ),
+            is_returned=is_returned,
+            is_named_as_maker=any(_is_of(each, own) for each in makers),
+            is_named_as_taker=any(_is_of(each, own) for each in reached.values()),
+            is_generated='is_spmd_generated="true"' in collective.line,
+        )
+
+    def is_result(self, place: _Place) -> bool:
+        """Whether a value is one that the program returns."""
+        instruction = self.module.instructions[place.name]
+        return instruction.is_root and instruction.computation == self.module.entry
+
+    def further(
+        self, place: _Place, own: Collection[int], reached: dict[str, DumpedInstruction]
+    ) -> Iterator[_Place]:
+        """What a value goes on as; adds the instructions that take it to ``reached``."""
+        instruction = self.module.instructions[place.name]
+        if instruction.is_root:
+            for caller in self.callers[instruction.computation]:
+                if caller.opcode in ("call", "conditional"):
+                    yield _Place(caller.name, place.element)
+                elif caller.opcode == "while":
+                    yield _Place(caller.name, place.element)
+                    yield from self.within(caller, place.element)
+        for user, operand in self.users[place.name]:
+            match user.opcode:
+                case "get-tuple-element":
+                    if place.element in (None, _index(user)):
+                        yield _Place(user.name)
+                case "tuple":
+                    yield _Place(user.name, operand)
+                case "while":
+                    reached[user.name] = user
+                    yield from self.within(user, place.element)
+                case "call" | "conditional":
+                    reached[user.name] = user
+                    yield from self.into(user, operand, place.element)
+                case opcode:
+                    reached[user.name] = user
+                    is_own = set(named_ops(user.op_name)) <= set(own)
+                    if opcode in _ALWAYS or (_kind(user) in _FORMS and is_own):
+                        yield _Place(user.name, place.element if opcode == "opt-barrier" else None)
+
+    def within(self, loop: DumpedInstruction, element: int | None) -> Iterator[_Place]:
+        """What a loop carries, in each run of it."""
+        for name, _ in self.module.called(loop):
+            for parameter in self.parameters[name].values():
+                yield _Place(parameter, element)
+
+    def into(
+        self, caller: DumpedInstruction, operand: int, element: int | None
+    ) -> Iterator[_Place]:
+        """What a function or branch is given."""
+        called = [name for name, _ in self.module.called(caller)]
+        if caller.opcode == "conditional":  # Its first operand says which branch is taken.
+            called, operand = called[operand - 1 : operand] if operand else [], 0
+        for name in called:
+            if operand in self.parameters[name]:
+                yield _Place(self.parameters[name][operand], element)
+
+
+def named_ops(op_name: str) -> list[int]:
+    """The ops that an ``op_name`` names, also of several instructions that XLA made one.
+
+    Of each the last, behind the loops and functions that it is in.
+    """
+    parts = (_TAG.findall(part) for part in re.split("[;:]", op_name))
+    return list(dict.fromkeys(int(tags[-1]) for tags in parts if tags))
+
+
+def _is_of(instruction: DumpedInstruction, ops: Collection[int]) -> bool:
+    return any(op in ops for op in named_ops(instruction.op_name))
+
+
+def _kind(instruction: DumpedInstruction) -> str:
+    return instruction.opcode.removesuffix("-start")
+
+
+def _index(instruction: DumpedInstruction) -> int | None:
+    index = _INDEX.search(instruction.line)
+    return None if index is None else int(index[1])
+
+
+def _channel(collective: DumpedInstruction) -> str:
+    channel = _CHANNEL.search(collective.line)
+    return channel[1] if channel else ""
+
+
+def _elements(collective: DumpedInstruction) -> int:
+    """How many it gives: XLA later turns and reshapes it, or cuts it into several."""
+    return sum(math.prod(dims) for _, dims in shapes(collective.type))
