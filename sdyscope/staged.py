@@ -91,6 +91,10 @@ class Staged(Once):
         """The JAX that compiled it: a recorded run's, else the one that has the program here."""
         return compiled.recorded_by or Versions(self.jax_version)
 
+    def compiler_of(self, compiled: Compiled) -> str | None:
+        """The same in words, ``JAX 0.10.2``; None for a compiled program's text."""
+        return None if self.is_compiled else str(self.compiled_by(compiled))
+
     @property
     def jax_version(self) -> str:
         """The version of JAX that lowered or read it; empty for a compiled program's text."""

@@ -56,6 +56,8 @@ class SourceDocument(Summarized):
         findings: what `sdyscope lint` finds, errors first; its `source` is one of the lines, or
             null.
         account: what is not known of the program, at the stages that were looked at.
+        compiled_by: the JAX that compiled it, such as `JAX 0.10.2`; null where nothing was
+            compiled.
     """
 
     schema: Literal["sdyscope.source/1"] = "sdyscope.source/1"
@@ -73,6 +75,7 @@ class SourceDocument(Summarized):
     sent_without_line: dict[Partitioner, int]
     findings: tuple[Finding, ...]
     account: Account
+    compiled_by: str | None = None
 
     @property
     def partitioners(self) -> tuple[Partitioner, ...]:
@@ -160,6 +163,7 @@ def source_of(
         file=program.file,
         hardware=None if comms is None else comms.hardware,
         device_kind=None if comms is None else comms.device_kind,
+        compiled_by=None if comms is None else comms.compiled_by,
         meshes=program.meshes,
         collective_meshes={
             each.partitioner: each.mesh for each in programs if each.partitioner is not None

@@ -235,7 +235,7 @@ def _as_written(snapshot: Snapshot) -> Snapshot:
     items: dict[Key, tuple[Item, ...]] = {}
     for key, own in snapshot.items.items():
         is_named = key.kind in ("argument", "result")
-        name = key.name if is_named else written_scope(f"{key.name}/")[:-1]
+        name = key.name if is_named else written_scope(written_scope(f"{key.name}/")[:-1])
         written = key if name == key.name else replace(key, name=name)
         items[written] = (*items.get(written, ()), *own)
     return replace(snapshot, items=items)

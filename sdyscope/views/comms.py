@@ -38,7 +38,9 @@ def heading(document: CommsDocument) -> Iterator[Paragraph]:
     else:
         devices = document.programs[0].devices
         parts.append(f"{counted(devices, 'device')}, no mesh is named")
-    if compiled := compiled_text(document.hardware, document.device_kind):
+    if compiled := compiled_text(
+        document.hardware, document.device_kind, by=document.compiled_by or ""
+    ):
         parts.append(compiled)
     if any(program.predicted for program in document.programs):
         parts.append("predicted from Shardy's reshards for TPUs and GPUs, not compiled")

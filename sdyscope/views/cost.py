@@ -53,7 +53,8 @@ def heading(
 ) -> Iterator[Paragraph]:
     """The program and the hardware; what limits the step, and how long it takes at least."""
     under = partitioner_names(partitioners)
-    compiled = compiled_text(program.hardware, program.device_kind, under=under)
+    by = document.compiled_by or ""
+    compiled = compiled_text(program.hardware, program.device_kind, under=under, by=by)
     parts = [document.name]
     if program.mesh is not None:
         parts += mesh_words_of({"": program.mesh})

@@ -41,7 +41,8 @@ def heading(
     if schedule.mesh is not None:
         parts += mesh_words_of({"": schedule.mesh})
     under = partitioner_names(partitioners) if partitioners else ""
-    if compiled := compiled_text(schedule.hardware, schedule.device_kind, under=under):
+    by = document.compiled_by or ""
+    if compiled := compiled_text(schedule.hardware, schedule.device_kind, under=under, by=by):
         parts.append(compiled)
     yield Paragraph("; ".join(parts))
     yield Paragraph(step_text(schedule), "heading")

@@ -39,7 +39,9 @@ def heading(document: SourceDocument) -> Iterator[Paragraph]:
     """The program, its meshes and what it was compiled for; then how much this is worth."""
     file = f" ({document.file})" if document.file else ""
     parts = [f"{document.name}{file}", *mesh_words_of(document.meshes)]
-    if compiled := compiled_text(document.hardware, document.device_kind):
+    if compiled := compiled_text(
+        document.hardware, document.device_kind, by=document.compiled_by or ""
+    ):
         parts.append(compiled)
     yield Paragraph("; ".join(parts))
     yield from provenance(document.propagations, document.failures)

@@ -94,7 +94,7 @@ def test_the_total_comes_first_then_kinds_and_the_largest(sdyscope, columns):
     lines = done.out.splitlines()
     assert columns is None or max(map(len, lines)) <= columns
     words = " ".join(done.out.split())
-    assert words.startswith("mlp; data=4 x model=2, 8 devices; compiled for cpu:8 Shardy and GSPMD")
+    assert words.startswith("mlp; data=4 x model=2, 8 devices; compiled for cpu:8 by JAX ")
     assert (
         "Shardy and GSPMD: 2 collectives per step for 4 tensors; a device sends 103.7 KiB" in words
     )

@@ -35,7 +35,9 @@ def test_what_limits_the_step_comes_first(sdyscope, columns):
     lines = done.out.splitlines()
     assert columns is None or max(map(len, lines)) <= columns
     words = " ".join(done.out.split())
-    assert words.startswith("mlp; data=4 x model=2, 8 devices; compiled for cpu:8 under Shardy")
+    assert words.startswith(
+        "mlp; data=4 x model=2, 8 devices; compiled for cpu:8 under Shardy by JAX "
+    )
     # 2 x 3/4 of 70,660 bytes at 10 GB/s, and 2 x 3 hops.
     assert (
         "estimate, not measured: as far as known, the step is limited by axis data "

@@ -179,7 +179,7 @@ def test_one_program_of_a_run_is_a_target(sdyscope, recorded):
     assert sdyscope("comms", "after:jit_forked", "--predicted").status == 0
     last = sdyscope("show", "before:train_step")
     assert (last.status, "train_step.2 (before:train_step.2)" in last.out) == (0, True)
-    assert "before:train_step is train_step.2, the last of 2 that were compiled" in last.err
+    assert "train_step.2, the last of 2 programs compiled from that function" in last.err
     sdyscope("show", "before:train_stop.1").said("Did you mean train_step.1?")
     sdyscope("comms", "before").said("4 of them not functions of JAX", "before:NAME")
     sdyscope("show", "before:spawned", "--module", "x").said("Leave --module out")
@@ -473,7 +473,7 @@ def test_what_was_made_for_a_gpu_is_shown_as_it_was_made(sdyscope, recorded, run
     here = sdyscope("comms", "before:train_step.1", "--json").document("comms")["programs"][0]
     done = sdyscope("comms", *ran, "--strict", columns=200)
     assert done.status == 0, done.out
-    assert "; compiled for NVIDIA H200\n" in done.out
+    assert "; compiled for NVIDIA H200 by JAX " in done.out
     assert "compiled it for gpu in the recorded run." in done.out
     there = sdyscope("comms", *ran, "--json").document("comms")["programs"][0]
     assert there["total"] == here["total"]
@@ -484,7 +484,7 @@ def test_what_was_made_for_a_gpu_is_shown_as_it_was_made(sdyscope, recorded, run
     assert "; compiled for NVIDIA H200 under Shardy by JAX " in memory
     assert "match the compiler's count, to the byte" in memory
     assert "TFLOP/s f32, as measured" in sdyscope("cost", *ran, columns=200).out
-    assert "; compiled for NVIDIA H200\n" in sdyscope("source", *ran, columns=200).out
+    assert "; compiled for NVIDIA H200 by JAX " in sdyscope("source", *ran, columns=200).out
     assert "; compiled for NVIDIA H200 by JAX " in sdyscope("lint", *ran, columns=200).out
     sdyscope("report", *ran, "-o", "gpu.html")
     page = (root / "gpu.html").read_text()

@@ -53,6 +53,14 @@ def test_scopes_that_older_files_have_of_jax_are_no_difference():
     assert compare(one_of(older), one_of(text)).is_same
 
 
+def test_collectives_that_older_files_call_as_jax_does_are_no_difference():
+    now = taken(lambda x, y: constrained(jnp.sin(x) @ y, "data"))
+    text = write([now]).replace("constraint  .  ", "collective  all-reduce over a=2  map/psum  ")
+    older = text.replace("map/psum  ", "map/psum_invariant  ")
+    assert older != text
+    assert compare(one_of(older), one_of(text)).is_same
+
+
 def one_of(text):
     (snapshot,) = read_snapshots(text)
     return snapshot

@@ -39,6 +39,7 @@ class CommsDocument:
         programs: one a partitioner.
         account: what is not known.
         schedules: a step over time, for each program; empty unless it was asked for.
+        compiled_by: the JAX that compiled it, such as `JAX 0.10.2`; null likewise.
     """
 
     schema: Literal["sdyscope.comms/2"] = "sdyscope.comms/2"
@@ -49,6 +50,7 @@ class CommsDocument:
     programs: tuple[Collectives, ...]
     account: Account
     schedules: tuple[Schedule, ...] = ()
+    compiled_by: str | None = None
 
 
 def comms_document(program: Staged, on: Hardware | str | None = None) -> CommsDocument:
@@ -112,6 +114,7 @@ def _document(
         device_kind=None if compiled is None else compiled.device_kind or None,
         programs=tuple(map(_largest_first, programs)),
         account=account_of(program) + unknowns,
+        compiled_by=None if compiled is None else program.compiler_of(compiled),
     )
 
 

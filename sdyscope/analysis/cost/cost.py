@@ -372,6 +372,8 @@ class CostDocument:
         errors: how far such estimates are known to be off, by what they are of; empty where none
             was compared with a run.
         account: what is not known.
+        compiled_by: the JAX that compiled it, such as `JAX 0.10.2`; null for a file of HLO, and for
+            a prediction.
     """
 
     schema: Literal["sdyscope.cost/2"] = "sdyscope.cost/2"
@@ -381,6 +383,7 @@ class CostDocument:
     calibration: Calibration | None = None
     errors: tuple[EstimateError, ...] = ()
     account: Account
+    compiled_by: str | None = None
 
 
 def cost_document(
@@ -429,6 +432,7 @@ def cost_document(
         calibration=calibration,
         errors=_errors(costs[0].device_kind, calibration),
         account=account_of(program) + unknowns,
+        compiled_by=program.compiler_of(program.compiled(costs[0].partitioner, on)),
     )
 
 
