@@ -1021,10 +1021,10 @@ class _Search:
     ) -> Spec | None:
         """The sharding that is left of a value that is gathered; None where it is not known.
 
-        Where devices exchanged its blocks before, it no longer has its own axes.
+        Where devices permuted its blocks before, it no longer has its own axes.
         """
         axes = [*axes, *self.gathered_too(part)]
-        if is_moved or not part.exchanged:
+        if is_moved or not part.permuted:
             return self.decided.spec_without(value, axes)
         return self.decided.spec_without(value, axes, part.pairs) if part.pairs else None
 
