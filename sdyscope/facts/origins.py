@@ -130,6 +130,7 @@ class CollectiveOrigin:
         may_split: whether XLA may split the op over these axes itself once no annotation shards
             what it sums: another axis is on a dimension that one operand sums and another keeps, or
             comes to one that is summed, once they are gone.
+        elsewhere: whether the op is another than XLA names the collective after, on another line.
         backward: whether the backward pass itself calls the collective: JAX sums there what every
             device is given, and turns each collective of the forward pass into another.
         uncertain: whether the value is only the nearest that could be meant: what is communicated
@@ -153,6 +154,7 @@ class CollectiveOrigin:
     not_found: NotFound = ""
     followed: bool = False
     may_split: bool = False
+    elsewhere: bool = False
     backward: bool = False
     uncertain: bool = False
 

@@ -18,8 +18,8 @@ def unused_mesh_axis(subject: Subject) -> Iterator[Message]:
     """No sharding of the program names a mesh axis of more than one device.
 
     All devices along the axis hold the same blocks and do the same work, so they are wasted: no
-    argument, result, constraint or `shard_map` of the program names it. Axes of size 1 are not
-    reported.
+    argument, result, constraint or `shard_map` of the program names it. XLA may split a lookup or a
+    product over such an axis of itself, which `comms` shows. Axes of size 1 are not reported.
 
     An axis that the program does not name, such as one over replicas that another program averages,
     is not a fault; ignore the rule for that program.
@@ -33,7 +33,7 @@ def unused_mesh_axis(subject: Subject) -> Iterator[Message]:
             name = listed_axes([axis.name])
             yield Message(
                 f"No sharding names the mesh axis {name}: the {axis.size} devices along it hold "
-                "the same and compute the same.",
+                "the same, and compute the same except where XLA itself splits an op over it.",
                 hint=f"Shard a dimension over {name}, such as the batch dimension, or remove it "
                 "from the mesh.",
             )

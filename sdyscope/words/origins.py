@@ -234,13 +234,15 @@ def annotation_name(annotation: OriginAnnotation, file: str = "") -> str:
 def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     """Why a tensor is communicated, a clause that stands behind "because", or alone if not found.
 
-    The line of the op that needs it stands beside it everywhere, and is not in it.
+    The line of the op that needs it stands beside it everywhere, and is in it only where XLA names
+    the collective after another.
 
     Args:
         origin: the origin.
         file: the file whose name need not be repeated.
     """
-    op = op_text(origin.op)
+    op, at = op_text(origin.op), _elsewhere(origin, file)
+    it = f"{op}{at}" if at else "it"
     if origin.kind == "program":
         who = "the program's backward pass" if origin.backward else "the program itself"
         return f"{who} calls {op}"
@@ -251,16 +253,16 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     has = [annotation for annotation in origin.annotations if annotation.role == "has"]
     needed = [annotation for annotation in origin.annotations if annotation.role == "needed"]
     if origin.kind == "reduction" and has and all(map(_is_unreduced, has)):
-        words = f"it reduces a value left unreduced over {_over(has, origin, file)}"
+        words = f"{it} reduces a value left unreduced over {_over(has, origin, file)}"
     elif origin.kind == "reduction":
         verb = "reduces" if op in _NO_SUMS else "sums"
-        words = f"it {verb} a {_sharded_dimension(has, origin, file)}{_moved_to(needed, file)}"
+        words = f"{it} {verb} a {_sharded_dimension(has, origin, file)}{_moved_to(needed, file)}"
     elif origin.kind == "exchange" and origin.after is None and not needed:
-        words = f"it reads neighbouring blocks of a {_sharded_dimension(has, origin, file)}"
+        words = f"{it} reads neighbouring blocks of a {_sharded_dimension(has, origin, file)}"
     elif origin.kind == "rearrangement":
-        words = f"it rearranges a {_sharded_dimension(has, origin, file)}"
+        words = f"{it} rearranges a {_sharded_dimension(has, origin, file)}"
     elif origin.kind == "lookup":
-        words = f"it indexes a {_sharded_dimension(has, origin, file)}{_moved_to(needed, file)}"
+        words = f"{it} indexes a {_sharded_dimension(has, origin, file)}{_moved_to(needed, file)}"
     else:
         itself = "" if origin.form or origin.carried else origin.value
         # A type that is written in no scope has no name, which is nobody's own.
@@ -313,7 +315,7 @@ def _resharding(
         result = needing or f"{origin.result} {after}".strip()
         return f"{value} but is returned as {result}"
     wanted = after or "another sharding"
-    op = op_text(origin.op)
+    op = f"{op_text(origin.op)}{_elsewhere(origin, file)}" if origin.op else ""
     if needed:
         names = {annotation_text(annotation) for annotation in needed}
         # Of another tensor of the op an annotation says what that has, and not what is required.
@@ -327,6 +329,14 @@ def _resharding(
         verb = "requires" if len(names) == 1 else "require"
         return f"{value} but {needing} {verb} {wanted}"
     return f"{value} but {op} requires {wanted}" if op else f"{value} but {wanted} is required"
+
+
+def _elsewhere(origin: CollectiveOrigin, file: str) -> str:
+    """Where the op that needs it is, if that is not where the collective is shown."""
+    where = source_text(origin.source) if origin.elsewhere else ""
+    if file and where.startswith(f"{file}:"):
+        where = f"line {where.removeprefix(f'{file}:')}"
+    return f" at {where}" if where else ""
 
 
 def _sharded_dimension(

@@ -127,3 +127,18 @@ def test_a_type_in_no_scope_is_named_as_what_shards_the_value(form):
         *("resharding", "w1", "P('data')", "P()", "reshard", "f", LINE, named), **form
     )
     assert origin_text(origin).endswith("; sharded over data by type at model.py:9 P('data')")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("rearrangement", "slice at line 9 rearranges a dimension sharded over data by w1 "),
+        ("lookup", "slice at line 9 indexes a dimension "),
+        ("resharding", "x is P('data') but slice at line 9 requires P()"),
+    ],
+)
+def test_an_op_that_is_not_the_one_of_the_row_is_named_with_its_line(kind, words):
+    """XLA may name a collective after what makes its value: "it" would be that."""
+    origin = CollectiveOrigin(kind, "x", "P('data')", "P()", "slice", "", LINE, (EVERY[0],))
+    assert words not in origin_text(origin, "model.py")
+    assert words in origin_text(replace(origin, elsewhere=True), "model.py")

@@ -313,28 +313,25 @@ class MadeFor:
             operands = (value.name,)
         return [ValuePlace(computation.name, name) for name in operands]
 
-    def exchanges_before(
+    def is_exchanged(
         self, computation: Computation, collective: Instruction, value: Instruction
-    ) -> tuple[Instruction, ...]:
-        """What exchanges devices' blocks right before, of one of several joined: of it."""
+    ) -> bool:
+        """Whether devices exchanged their blocks right before, of one of several joined: of it."""
 
         def passes(instruction: Instruction) -> bool:
             return _base(instruction) in _FORMS - _EXCHANGES
 
         places = self.places(computation, collective, value)
         ends = self.flow.backward(places, passes).instructions
-        return tuple(end for end in ends if _base(end) in _EXCHANGES)
+        return any(_base(instruction) in _EXCHANGES for instruction in ends)
 
     def permuted_before(
         self, computation: Computation, collective: Instruction, value: Instruction
-    ) -> str:
-        """The permutation of a value as it was made, of which this takes the result; else empty."""
+    ) -> Instruction | None:
+        """The permutation whose result this takes as it is, if there is one."""
         before = self.ends_before(computation, collective, value)
-        move = before[0] if len(before) == 1 else None
-        if move is None or _base(move) != "collective-permute" or len(move.operands) > 1:
-            return ""
-        is_here = move.name in computation.instructions
-        return move.name if is_here and self.is_made(computation, move, move) else ""
+        is_one = len(before) == 1 and _base(before[0]) == "collective-permute"
+        return before[0] if is_one and len(before[0].operands) == 1 else None
 
     def is_all(self, computation: Computation, collective: Instruction, value: Instruction) -> bool:
         """Whether it is all that moves the blocks of a value, as they were made, for an op.

@@ -56,6 +56,7 @@ from sdyscope.graph import Op, OpGraph, scope_in
 from sdyscope.graph.op_kinds import BARRIERS, is_elementwise
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
+from sdyscope.values.source import line_of
 from sdyscope.values.tiling import HloSharding, TupleSharding
 
 _REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
@@ -154,7 +155,9 @@ class _Search:
             origin = replace(origin, followed=True)
         if part.source is None:
             part = self.placed(part, [*ops, *makers], origin)
-        return replace(part, origin=origin)
+        lines = {line_of(part.source), line_of(origin.source)}
+        elsewhere = len(lines - {None}) > 1 and origin.op != part.primitive
+        return replace(part, origin=replace(origin, elsewhere=elsewhere))
 
     def placed(self, part: Part, ops: Sequence[Op], origin: CollectiveOrigin) -> Part:
         """A tensor to which the compiler kept no line, at that of its ops or causes."""
@@ -1021,10 +1024,10 @@ class _Search:
     ) -> Spec | None:
         """The sharding that is left of a value that is gathered; None where it is not known.
 
-        Where devices exchanged its blocks before, it no longer has its own axes.
+        Where devices permuted its blocks before, it no longer has its own axes.
         """
         axes = [*axes, *self.gathered_too(part)]
-        if is_moved or not part.exchanged:
+        if is_moved or not part.permuted:
             return self.decided.spec_without(value, axes)
         return self.decided.spec_without(value, axes, part.pairs) if part.pairs else None
 

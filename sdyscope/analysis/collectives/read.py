@@ -319,7 +319,9 @@ class _Reader:
                     summed=purpose.is_summed,
                     pairs=self.pairs_of(computation, instruction, value, kind),
                     exchanged=kind == "all-gather"
-                    and bool(self.made_for.exchanges_before(computation, instruction, value)),
+                    and self.made_for.is_exchanged(computation, instruction, value),
+                    permuted=kind == "all-gather"
+                    and self.made_for.permuted_before(computation, instruction, value) is not None,
                 )
             )
         return tuple(parts)
@@ -332,12 +334,17 @@ class _Reader:
         kind: CollectiveKind,
     ) -> tuple[tuple[int, int], ...]:
         """The devices between which the blocks of a value go, by this or right before it."""
-        permutation = ""
+        move: Instruction | None = instruction
         if kind == "all-gather":
-            permutation = self.made_for.permuted_before(computation, instruction, value)
-        elif kind == "collective-permute" and self.made_for.is_all(computation, instruction, value):
-            permutation = instruction.name
-        return self.pairs.get(permutation, ())
+            move = self.made_for.permuted_before(computation, instruction, value)
+            is_here = move is not None and move.name in computation.instructions
+            if not (is_here and move and self.made_for.is_made(computation, move, move)):
+                move = None
+        elif not (
+            kind == "collective-permute" and self.made_for.is_all(computation, instruction, value)
+        ):
+            move = None
+        return () if move is None else self.pairs.get(move.name, ())
 
     def elements(
         self, computation: Computation, instruction: Instruction, count: int

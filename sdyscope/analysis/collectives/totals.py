@@ -54,6 +54,7 @@ class Part:
             of the permutation right before it; empty where XLA also cuts the blocks or moves them
             otherwise, and of any other.
         exchanged: whether devices exchanged their blocks of it right before it is gathered.
+        permuted: whether what is gathered is what a permutation gives, as it is.
         gathered_too: the other all-gathers that gather the same value for the same op, each over
             axes of its own: one gathers what the one before has gathered.
         origin: why it is there; None where that was not looked for.
@@ -76,6 +77,7 @@ class Part:
     summed: bool = False
     pairs: tuple[tuple[int, int], ...] = ()
     exchanged: bool = False
+    permuted: bool = False
     gathered_too: tuple[str, ...] = ()
     origin: CollectiveOrigin | None = None
 

@@ -215,7 +215,18 @@ def test_a_gather_has_the_pairs_of_the_permutation_right_before_it() -> None:
     tags = dict.fromkeys(("m", "g"), ((5,),))
     for joined_for, pairs in (((5,),), ()), (((1,),), ((0, 1), (1, 0))):
         part = moved(lines, {**tags, "v": joined_for}, on=on, name="g")
-        assert (part.exchanged, part.pairs) == (True, pairs)
+        assert (part.exchanged, part.permuted, part.pairs) == (True, True, pairs)
+
+
+def test_what_is_made_of_what_was_permuted_was_not_itself() -> None:
+    """A permutation for the op that makes a value, of which all is gathered later."""
+    on = f"""
+%c = f32[4,16]{{1,0}} concatenate(%m, %m), dimensions={{1}}
+ROOT %g = f32[8,16]{{1,0}} all-gather(%c), {GROUPS}, dimensions={{0}}"""
+    tags = {"v": ((1,),), "m": ((2,),), "c": ((2,),), "g": ((5,),)}
+    lines = "%v = f32[4,8]{1,0} parameter(0)"
+    part = moved(lines, tags, on=on, name="g")
+    assert (part.exchanged, part.permuted, part.pairs) == (True, False, ())
 
 
 def test_what_is_gathered_as_it_is_made_was_not_exchanged() -> None:
