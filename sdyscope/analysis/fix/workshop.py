@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from sdyscope.errors import SdyscopeError, TargetError, read_text
 from sdyscope.facts.program import Program
@@ -35,7 +36,8 @@ class Workshop:
 
     def __init__(self, program: Staged, rebuild: Rebuild, platform: str = "cpu") -> None:
         self.program, self._rebuild, self.platform = program, rebuild, platform
-        self._settings: dict[int, tuple[Staged, Mapping[str, Any]]] = {}
+        # Programs are let go: each has modules and graphs of a hundred megabytes and more.
+        self._settings: WeakKeyDictionary[Staged, Mapping[str, Any]] = WeakKeyDictionary()
         self._sources: dict[str, Source] = {}
         self._editable: dict[str, bool] = {}
         self._names: dict[tuple[str, int], Names] = {}
@@ -196,12 +198,12 @@ class Workshop:
             program = Staged(self._rebuild(), ("shardy",))
             if trace:
                 _ = program.lowered_for(self.platform, "shardy")
-        self._settings[id(program)] = (program, settings)
+        self._settings[program] = settings
         return program
 
     def settings(self, program: Staged) -> Mapping[str, Any]:
         """JAX's settings that a program of ``built`` was traced under, where they are other."""
-        return self._settings.get(id(program), (program, {}))[1]
+        return self._settings.get(program, {})
 
 
 def _dotted(names: Names, name: str) -> str | None:
