@@ -317,6 +317,7 @@ class _Reader:
                     result=purpose.result,
                     named_after=purpose.named_after,
                     summed=purpose.is_summed,
+                    certain=purpose.is_certain,
                     pairs=self.pairs[instruction.name]
                     if kind == "collective-permute"
                     and self.made_for.is_all(computation, instruction, value)

@@ -50,6 +50,7 @@ class Part:
         named_after: what XLA names it after: the op that needs it, what makes its value, nothing.
             If it is not the op, ``tags`` were found along the value in the compiled program.
         summed: whether XLA summed it before, under the name that it is moved under.
+        certain: whether it is for nothing but the op that XLA names it after.
         pairs: of a permutation, which device sends its block to which; empty where XLA also cuts
             the blocks or moves them on, and of any other.
         exchanged: whether devices exchanged their blocks of it right before it is gathered.
@@ -73,6 +74,7 @@ class Part:
     result: int | None = None
     named_after: NamedAfter = "op"
     summed: bool = False
+    certain: bool = False
     pairs: tuple[tuple[int, int], ...] = ()
     exchanged: bool = False
     gathered_too: tuple[str, ...] = ()
