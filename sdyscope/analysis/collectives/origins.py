@@ -713,8 +713,8 @@ class _Search:
                 if origin and part.certain and other is not None and not other.is_constraint:
                     return self.for_named(origin, ops)
                 # Of several values that the op itself makes, it may be any.
-                made = any(op.id == need.value[0] and len(op.types) > 1 for op in ops)
-                unlike = unlike or (part.certain and made)
+                is_result = any(op.id == need.value[0] and len(op.types) > 1 for op in ops)
+                unlike = unlike or (part.certain and is_result)
                 return origin and replace(origin, uncertain=unlike)
         return self.moved_before(ops, collective, part, values)
 
