@@ -83,6 +83,8 @@ class Purpose:
         named_after: what XLA names it after: the op that it is for, the value, or nothing. If it is
             not the op, that was followed to.
         is_summed: whether XLA summed the value under the same name, as it does what an op makes.
+        is_certain: whether it has no name but that of the op that it is for: as of JAX 0.11 what
+            XLA writes that it generated can have that of what makes the value.
     """
 
     said: tuple[Instruction, ...] = ()
@@ -92,6 +94,7 @@ class Purpose:
     result: int | None = None
     named_after: NamedAfter = "op"
     is_summed: bool = False
+    is_certain: bool = False
 
 
 class MadeFor:
@@ -173,6 +176,7 @@ class MadeFor:
             is_summed=maker is not None
             and _base(maker) in _SUMS
             and not key.isdisjoint(self.key(maker)),
+            is_certain=_GENERATED not in collective.rest,
         )
         if kind not in _OF_MAKER or _GENERATED not in collective.rest:
             return exactly

@@ -352,7 +352,13 @@ class Needs:
         got = [size for leaf in part.shape.leaves for size in leaf.dimensions]
         pieces = len(part.shape.leaves)
         elements = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
-        is_block = pieces == 1 and _sizes(got) == _sizes(block)
+        is_block = pieces == 1 and _sizes(got) in (
+            _sizes(block),
+            # XLA gathers the padding of the last block, too.
+            _sizes(_local(_padded(shape, before), _without(before, axes)))
+            if collective.kind == "all-gather"
+            else (),
+        )
         is_permuted = collective.kind == "collective-permute"
         if is_block or (is_permuted and self.is_cut_before(need, part, axes)):
             score = 0
@@ -1054,6 +1060,12 @@ def _gathered(by_dim: AxesByDim, axes: Sequence[AxisPart]) -> Iterator[AxesByDim
 
 def _without(axes: AxesByDim, others: Sequence[AxisPart]) -> AxesByDim:
     return tuple(tuple(left for own in dim for left in own.without(others)) for dim in axes)
+
+
+def _padded(shape: Sequence[int], axes: AxesByDim) -> tuple[int, ...]:
+    """Shape of all blocks together, padding included."""
+    cut = [part_size(dim) for dim in axes] or [1] * len(shape)
+    return tuple(size * blocks for size, blocks in zip(_local(shape, axes), cut, strict=True))
 
 
 def _local(shape: Sequence[int], axes: AxesByDim) -> tuple[int, ...]:

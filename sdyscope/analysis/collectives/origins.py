@@ -349,7 +349,9 @@ class _Search:
             if is_exchange and (collective_origin := self.remade(ops, axes, part)):
                 return collective_origin
             nearest: CollectiveOrigin | None = None
-            for near in filter(None, (ops, makers, users)):
+            # What makes a value needs nothing where XLA says what it moves it for.
+            around = (ops,) if ops and part.certain else (ops, makers, users)
+            for near in filter(None, around):
                 finding = [self.resharding, self.reduction]
                 for find in finding[:: -1 if collective.kind in _REDUCTIONS else 1]:
                     collective_origin = find(near, axes, collective, part, values)
@@ -712,8 +714,34 @@ class _Search:
                         for each, misfit in zip(needs, misfits, strict=True)
                     )
                     unlike = unlike or any(others)
+                other = None if need.op is None or need.op in ops else need.op
+                if origin and part.certain and other is not None and not other.is_constraint:
+                    return self.for_named(origin, ops)
+                # Of several values that the op itself makes, it may be any.
+                is_result = any(op.id == need.value[0] and len(op.types) > 1 for op in ops)
+                unlike = unlike or (part.certain and is_result)
                 return origin and replace(origin, uncertain=unlike)
         return self.moved_before(ops, collective, part, values)
+
+    def for_named(self, origin: CollectiveOrigin, ops: list[Op]) -> CollectiveOrigin:
+        """What was found for an op beside the one that XLA moves a value for: it is for that.
+
+        The value may then be another as well, and nothing that is given the other op says a need.
+        """
+        has = tuple(each for each in origin.annotations if each.role == "has")
+        if not has:
+            return replace(origin, uncertain=True)
+        scope, primitive = _scope(ops[0])
+        return replace(
+            origin,
+            op=primitive,
+            scope=scope,
+            source=ops[0].source,
+            after=None,
+            annotations=has,
+            needed_together=NOBODY,
+            uncertain=True,
+        )
 
     def is_moved(
         self, need: Need, axes: tuple[AxisPart, ...], collective: Collective, part: Part

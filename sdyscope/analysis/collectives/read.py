@@ -317,6 +317,7 @@ class _Reader:
                     result=purpose.result,
                     named_after=purpose.named_after,
                     summed=purpose.is_summed,
+                    certain=purpose.is_certain,
                     pairs=self.pairs_of(computation, instruction, value, kind),
                     exchanged=kind == "all-gather"
                     and self.made_for.is_exchanged(computation, instruction, value),

@@ -50,6 +50,7 @@ class Part:
         named_after: what XLA names it after: the op that needs it, what makes its value, nothing.
             If it is not the op, ``tags`` were found along the value in the compiled program.
         summed: whether XLA summed it before, under the name that it is moved under.
+        certain: whether it is for nothing but the op that XLA names it after.
         pairs: of a permutation, which device sends its block to which, and of an all-gather, that
             of the permutation right before it; empty where XLA also cuts the blocks or moves them
             otherwise, and of any other.
@@ -75,6 +76,7 @@ class Part:
     result: int | None = None
     named_after: NamedAfter = "op"
     summed: bool = False
+    certain: bool = False
     pairs: tuple[tuple[int, int], ...] = ()
     exchanged: bool = False
     permuted: bool = False

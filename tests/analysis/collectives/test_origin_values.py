@@ -1893,3 +1893,42 @@ def test_what_a_slice_takes_from_other_blocks_is_not_for_the_product_behind_it()
     origins = [origin for _, _, origin in parts_of(collectives)]
     assert {(origin.op, origin.kind) for origin in origins} == {("slice", "rearrangement")}
     assert not any(origin.uncertain for origin in origins)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_xla_gathers_with_its_padding_is_for_the_op_that_takes_it(partitioner: Any) -> None:
+    """Of seven elements on four devices eight are gathered, as many as what they are cut from has.
+
+    The cut leaves each where it is.
+    """
+
+    @jax.jit
+    def step(x: Any) -> Any:
+        return jnp.concatenate([jnp.zeros((1,)), jnp.cos(x)[:-1]])
+
+    collectives = collectives_of(step, abstract((8,), "data"), partitioner=partitioner)
+    ((collective, _, origin),) = parts_of(collectives)
+    assert (collective.kind, origin.op) == ("all-gather", "concatenate")
+    assert not origin.uncertain
+
+
+@pytest.mark.skipif(
+    compat.version_tuple() >= (0, 11), reason="XLA may name it after what makes the value"
+)
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_xla_names_after_an_op_is_not_for_the_next(partitioner: Any) -> None:
+    """A sort along a sharded dimension moves what it makes back, whatever takes that."""
+
+    @jax.jit
+    def step(x: Any) -> Any:
+        ordered = jax.lax.sort(constrained(jnp.cos(x), "data", "model"), dimension=1)
+        return jnp.argmax(ordered, 1)
+
+    collectives = collectives_of(step, abstract((16, 8), "data", "model"), partitioner=partitioner)
+    exchanged = [
+        origin for collective, _, origin in parts_of(collectives) if collective.kind == "all-to-all"
+    ]
+    assert {(origin.op, origin.uncertain) for origin in exchanged} == {
+        ("sort", False),
+        ("sort", True),
+    }
