@@ -172,7 +172,7 @@ EMPTY_NAMES = {"found", "made", "told", "one"}
 
 
 def bound_names(tree):
-    """The names that functions bind: variables, parameters and attributes, and their own.
+    """The names that are bound: variables, parameters and attributes, functions and classes.
 
     Fields of documents are no variables: `found`, beside `expected`, is part of a schema.
     """
@@ -180,7 +180,7 @@ def bound_names(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
                 yield name, node.lineno
-            case ast.FunctionDef(name=name) | ast.MatchAs(name=str(name)):
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.MatchAs(name=str(name)):
                 yield name, node.lineno
             case ast.Attribute(attr=name, ctx=ast.Store()):
                 yield name, node.lineno
@@ -197,7 +197,8 @@ def is_field(tree, line):
 
 def test_names_say_what_they_hold():
     # Whether there can be one at all: parsing the whole package takes seconds.
-    possible = re.compile(rf"\b({'|'.join(EMPTY_NAMES)})\b *([:=+|,)(]| in\b)")
+    words = "|".join(EMPTY_NAMES)
+    possible = re.compile(rf"\b_?({words})\b *([:=+|,)(]| in\b)", re.IGNORECASE)
     empty = []
     paths = (path for folder in OWN for path in (ROOT / folder).rglob("*.py"))
     for path in paths:
@@ -205,9 +206,10 @@ def test_names_say_what_they_hold():
         if not possible.search(text):
             continue
         tree = ast.parse(text)
-        bound = [(word, line) for word, line in bound_names(tree) if word in EMPTY_NAMES]
+        names = ((word, word.lower().strip("_"), line) for word, line in bound_names(tree))
+        bound = [(word, line) for word, bare, line in names if bare in EMPTY_NAMES]
         empty += [f"{name}:{line} {word}" for word, line in bound if not is_field(tree, line)]
-    loops = re.compile(rf"\bfor ({'|'.join(EMPTY_NAMES)}) in\b")
+    loops = re.compile(rf"\bfor ({words}) in\b")
     for path in (*(ROOT / "reports").glob("*.j2"), *(ROOT / "docs").glob("*.md")):
         empty += [f"{path.name} {loop}" for loop in loops.findall(path.read_text())]
     assert empty == []

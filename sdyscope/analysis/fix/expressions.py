@@ -58,7 +58,7 @@ def expressions(
         values: list[ValueId] = []
         cotangents: list[ValueId] = []
         for ops in each.values():
-            results, back = _made(graph, ops)
+            results, back = _results_and_cotangents(graph, ops)
             values += results
             cotangents += back
         types = {graph.ops[node].types[result] for node, result in values}
@@ -69,7 +69,9 @@ def expressions(
         yield Expression(span, tuple(values), tuple(cotangents), shape, first.dtype)
 
 
-def _made(graph: OpGraph, ops: Sequence[Op]) -> tuple[list[ValueId], list[ValueId]]:
+def _results_and_cotangents(
+    graph: OpGraph, ops: Sequence[Op]
+) -> tuple[list[ValueId], list[ValueId]]:
     """What an expression makes when it is evaluated once, and the cotangents of that."""
     own = {op.id for op in ops}
     top = [op for op in ops if op.parent not in own]

@@ -103,7 +103,7 @@ def _of_site(
     sent = sum(weight.sent for weight in weights)
     if not sent:
         return
-    name, line = _made(source, site.calls[0]), SourceLocation(source.file, literal.line)
+    name, line = _result_of(source, site.calls[0]), SourceLocation(source.file, literal.line)
     axes = [axis for weight in weights for axis in weight.names]
     near = specs_near(spec, shape, mesh, axes)
     options: list[tuple[PartitionSpec | None, Sequence[Splice] | None]] = [
@@ -143,7 +143,7 @@ def _weights(annotations: Iterable[Annotation], about: Evidence) -> Iterator[Wei
     yield from seen.values()
 
 
-def _made(source: Source, call: cst.Call) -> str:
+def _result_of(source: Source, call: cst.Call) -> str:
     """What is made by a call: the name that it is given, else the call without its sharding."""
     around = source.parent(call)
     if isinstance(around, cst.Assign) and len(around.targets) == 1:

@@ -25,7 +25,7 @@ from sdyscope.stages.lowered.request import from_jax_sharding
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding
 
-_Made = TypeVar("_Made")
+_Value = TypeVar("_Value")
 
 #: How many attributes or items of one object are looked at.
 _MOST = 64
@@ -61,8 +61,8 @@ class Names:
 
 
 def named_at(
-    lines: Mapping[str, frozenset[int]], act: Callable[[], _Made]
-) -> tuple[_Made, dict[tuple[str, int], Names]]:
+    lines: Mapping[str, frozenset[int]], act: Callable[[], _Value]
+) -> tuple[_Value, dict[tuple[str, int], Names]]:
     """Does something, and says which names the code had at some lines that it ran.
 
     Args:
