@@ -267,7 +267,7 @@ def test_an_abort_names_the_hardware_and_the_signal(monkeypatch):
 def counted(monkeypatch, *, refuse=""):
     """What happens to compiles, in order; one partitioner's can be refused."""
     happened = []
-    start, made = compiler._start, compiler._made
+    start, made = compiler._start, compiler._left_by
 
     def starts(folder, on):
         happened.append("started")
@@ -280,7 +280,7 @@ def counted(monkeypatch, *, refuse=""):
         return made(child, folder, name, partitioner, *rest)
 
     monkeypatch.setattr(compiler, "_start", starts)
-    monkeypatch.setattr(compiler, "_made", makes)
+    monkeypatch.setattr(compiler, "_left_by", makes)
     return happened
 
 
