@@ -21,6 +21,7 @@ from sdyscope.analysis.collectives.annotated_axes import (
     Keeper,
     WrittenSpec,
 )
+from sdyscope.analysis.collectives.boundaries import SHARD_MAP
 from sdyscope.analysis.collectives.origin_needs import (
     LOOKING_UP,
     NO_FIT,
@@ -186,7 +187,14 @@ class _Search:
     def values(self, part: Part) -> set[ValueId]:
         """The values that a tensor may be; empty where that is not known."""
         makers = self.ops(part.makers)
-        values = [(op.id, at) for op in makers for at in range(len(op.types))]
+        around = {call for path in part.tags for call in path[:-1]}
+        values: list[ValueId] = []
+        for op in makers:
+            if kind_of(op) == SHARD_MAP and op.id in around:
+                # What is moved in a shard_map, and named after that, is no result of it.
+                values += self.around.boundaries.taken_within(op)
+            else:
+                values += [(op.id, at) for at in range(len(op.types))]
         # What the body of a shard_map or loop returns is named after these.
         values += [
             value for op in makers for _, value in self.around.boundaries.bodies.get(op.id, ())

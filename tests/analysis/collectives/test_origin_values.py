@@ -1932,3 +1932,33 @@ def test_what_xla_names_after_an_op_is_not_for_the_next(partitioner: Any) -> Non
         ("sort", False),
         ("sort", True),
     }
+
+
+def test_what_a_loop_in_a_shard_map_carries_is_not_what_that_returns() -> None:
+    """As of JAX 0.11 XLA names what moves the carry after the `shard_map`, as it does its results.
+
+    The sum of these needs them otherwise, too, over the axis that the carry has.
+    """
+
+    def local(w: Any, x: Any) -> Any:
+        def body(_: int, carry: Any) -> Any:
+            return carry - jnp.tanh(x.T @ jnp.tanh(x @ carry))
+
+        return jax.lax.fori_loop(0, 3, body, jax.lax.pcast(w, "model", to="varying"))[None]
+
+    def step(w: Any, x: Any) -> Any:
+        mapped = jax.shard_map(
+            local,
+            mesh=compat.abstract_mesh(MESH),
+            in_specs=(P(), P("model")),
+            out_specs=P("model"),
+            axis_names={"model"},
+        )
+        return mapped(w, x).mean(0)
+
+    arguments = abstract((16, 32), "data"), abstract((16, 16), ("model", "data"))
+    parts = parts_of(collectives_of(jax.jit(step), *arguments))
+    gathers = [origin for each, _, origin in parts if each.kind == "all-gather"]
+    assert gathers
+    for origin in gathers:
+        assert (origin.op, origin.value) == ("dot_general", "w"), origin_text(origin)
