@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Final
 
 from sdyscope.facts.propagated import ValueId
-from sdyscope.graph import OpGraph
+from sdyscope.graph import Op, OpGraph
 
 #: The op of a `shard_map`, without its dialect.
 SHARD_MAP: Final = "manual_computation"
@@ -40,6 +40,12 @@ class Boundaries:
             if kind == "loop" and loop is not None:
                 arguments.setdefault(loop, []).append(target)
         return arguments
+
+    def taken_within(self, op: Op) -> list[ValueId]:
+        """What the body of a `shard_map` takes, and what the loops in it carry."""
+        taken = [(inner.id, 0) for inner in self.graph.children(op) if inner.is_argument]
+        loops = [inner.id for inner in self.graph.inside([op]) if inner.id in self.carries]
+        return [*taken, *(carry for loop in loops for carry in self.carries[loop])]
 
     @cached_property
     def bodies(self) -> dict[int, list[tuple[int, ValueId]]]:

@@ -21,6 +21,7 @@ from sdyscope.analysis.collectives.annotated_axes import (
     Keeper,
     WrittenSpec,
 )
+from sdyscope.analysis.collectives.boundaries import SHARD_MAP
 from sdyscope.analysis.collectives.origin_needs import (
     LOOKING_UP,
     NO_FIT,
@@ -186,7 +187,14 @@ class _Search:
     def values(self, part: Part) -> set[ValueId]:
         """The values that a tensor may be; empty where that is not known."""
         makers = self.ops(part.makers)
-        values = [(op.id, at) for op in makers for at in range(len(op.types))]
+        around = {call for path in part.tags for call in path[:-1]}
+        values: list[ValueId] = []
+        for op in makers:
+            if kind_of(op) == SHARD_MAP and op.id in around:
+                # What is moved in a shard_map, and named after that, is no result of it.
+                values += self.around.boundaries.taken_within(op)
+            else:
+                values += [(op.id, at) for at in range(len(op.types))]
         # What the body of a shard_map or loop returns is named after these.
         values += [
             value for op in makers for _, value in self.around.boundaries.bodies.get(op.id, ())
@@ -578,7 +586,7 @@ class _Search:
     def remade(
         self, ops: list[Op], axes: tuple[AxisPart, ...], part: Part
     ) -> CollectiveOrigin | None:
-        """A product or sum that XLA makes with other axes than it has, and then moves to these.
+        """What XLA makes with other axes than it has, and then moves to these.
 
         With which axes is XLA's choice and not recorded; with which it can't be made is: other
         tensors of the op have them elsewhere.
@@ -586,7 +594,12 @@ class _Search:
         makers, calls = self.ops(part.makers), _calls_of(part)
         for op in ops if part.named_after == "op" else ():
             value = op.id, 0
-            if op not in makers or kind_of(op) not in _REMADE:
+            if kind_of(op) == "concatenate" and not part.exchanged:
+                # What makes its pieces was followed to, not the op.
+                is_made = self.around.is_joined(op, axes, part)
+            else:
+                is_made = op in makers and kind_of(op) in _REMADE
+            if not is_made:
                 continue
             # What is cut besides, and then gathered, is over axes that it does not have.
             own = axes if self.around.carried(value, axes) else self.around.every_axis
@@ -647,13 +660,21 @@ class _Search:
                     else misfit
                     for need, misfit in zip(needs, misfits, strict=True)
                 ]
+                # A value that XLA names, and that was followed to an op that needs it, is for that.
+                leading = [
+                    part.named_after == "value"
+                    and need.op in ops
+                    and need.value in values
+                    and fit < NO_FIT
+                    for need, fit in zip(needs, fitting, strict=True)
+                ]
                 is_followed = bool(part.makers) or part.argument is not None
                 # What is gathered over several axes, one after the other, fits only in the end.
                 best = min(
                     range(len(needs)),
                     key=lambda at: (
                         bool(calls) and needs[at].call not in (None, *calls),
-                        fitting[at] > 1,
+                        fitting[at] > 1 and not leading[at],
                         needs[at].value not in values,
                         min(fitting[at], NO_FIT),
                         not edges[at],
@@ -719,7 +740,7 @@ class _Search:
                     return self.for_named(origin, ops)
                 # Of several values that the op itself makes, it may be any.
                 is_result = any(op.id == need.value[0] and len(op.types) > 1 for op in ops)
-                unlike = unlike or (part.certain and is_result)
+                unlike = unlike or (part.named_after == "op" and is_result)
                 return origin and replace(origin, uncertain=unlike)
         return self.moved_before(ops, collective, part, values)
 
@@ -747,8 +768,10 @@ class _Search:
         self, need: Need, axes: tuple[AxisPart, ...], collective: Collective, part: Part
     ) -> bool:
         """Whether what is communicated is like a block of a value that is known to be moved."""
-        return self.around.misfit(need, collective, part, axes) < NO_FIT and self.around.is_said(
-            need, axes
+        return (
+            self.around.misfit(need, collective, part, axes) < NO_FIT
+            and self.around.is_said(need, axes)
+            and not self.around.is_in_line(need, axes)
         )
 
     def is_own_edge(

@@ -1879,7 +1879,10 @@ def test_the_edges_of_blocks_are_for_the_op_that_reaches_into_them(partitioner: 
     assert {(origin.op, origin.kind) for origin in permuted} == {("pad", "rearrangement")}
 
 
-def test_what_a_slice_takes_from_other_blocks_is_not_for_the_product_behind_it() -> None:
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_a_slice_takes_from_other_blocks_is_not_for_the_product_behind_it(
+    partitioner: Any,
+) -> None:
     """What it gives has blocks like the edge, which the product takes as they are."""
 
     @jax.jit
@@ -1889,7 +1892,7 @@ def test_what_a_slice_takes_from_other_blocks_is_not_for_the_product_behind_it()
         return [jnp.einsum("rc,rcd->rd", constrained(end, "data", None), w) for end in ends]
 
     arguments = abstract((32, 16), "data"), abstract((8, 16, 4), "data")
-    collectives = collectives_of(step, *arguments)
+    collectives = collectives_of(step, *arguments, partitioner=partitioner)
     origins = [origin for _, _, origin in parts_of(collectives)]
     assert {(origin.op, origin.kind) for origin in origins} == {("slice", "rearrangement")}
     assert not any(origin.uncertain for origin in origins)
@@ -1932,3 +1935,50 @@ def test_what_xla_names_after_an_op_is_not_for_the_next(partitioner: Any) -> Non
         ("sort", False),
         ("sort", True),
     }
+
+
+def test_what_a_loop_in_a_shard_map_carries_is_not_what_that_returns() -> None:
+    """As of JAX 0.11 XLA names what moves the carry after the `shard_map`, as it does its results.
+
+    The sum of these needs them otherwise, too, over the axis that the carry has.
+    """
+
+    def local(w: Any, x: Any) -> Any:
+        def body(_: int, carry: Any) -> Any:
+            return carry - jnp.tanh(x.T @ jnp.tanh(x @ carry))
+
+        return jax.lax.fori_loop(0, 3, body, jax.lax.pcast(w, "model", to="varying"))[None]
+
+    def step(w: Any, x: Any) -> Any:
+        mapped = jax.shard_map(
+            local,
+            mesh=compat.abstract_mesh(MESH),
+            in_specs=(P(), P("model")),
+            out_specs=P("model"),
+            axis_names={"model"},
+        )
+        return mapped(w, x).mean(0)
+
+    arguments = abstract((16, 32), "data"), abstract((16, 16), ("model", "data"))
+    parts = parts_of(collectives_of(jax.jit(step), *arguments))
+    gathers = [origin for each, _, origin in parts if each.kind == "all-gather"]
+    assert gathers
+    for origin in gathers:
+        assert (origin.op, origin.value) == ("dot_general", "w"), origin_text(origin)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize("function", [jnp.tanh, jax.nn.softmax])
+def test_what_a_concatenation_moves_is_what_it_makes(function: Any, partitioner: Any) -> None:
+    """XLA joins slices of columns, as the product has them, and then moves all to rows."""
+
+    def step(x: Any, w: Any) -> Any:
+        return jax.lax.fori_loop(0, 3, lambda _, carry: jnp.roll(function(carry @ w), 1, 0), x)
+
+    arguments = abstract((16, 64), "data"), abstract((64, 64), None, "data")
+    parts = parts_of(collectives_of(jax.jit(step), *arguments, partitioner=partitioner))
+    (origin,) = (origin for each, _, origin in parts if each.kind == "all-to-all")
+    assert (origin.op, origin.value) == ("concatenate", "concatenate"), origin_text(origin)
+    assert (origin.before, origin.uncertain) == (None, False)
+    assert spec_text(origin.after) == "P('data', None)"
+    assert {name for name, _ in named(origin, "needed")} == {"x", "w"}
