@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import runpy
 import sys
@@ -76,6 +77,9 @@ class Rerun:
             TargetError: it ends before, or fails; or this JAX does not tell what it lowers.
         """
         self.count += 1
+        # What runs before have left: each compiles programs anew that take thousands of memory
+        # mappings, Linux allows 65,530, and in a large heap Python seldom looks for itself.
+        gc.collect()
         # XLA ends the process at a flag that it doesn't know: those of GPUs, say, without one.
         compat.read_compiler_flags()
         waiting, ended = _Waiting(self.wanted), ""

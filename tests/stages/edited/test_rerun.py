@@ -1,11 +1,13 @@
 """A script that is run again, up to where JAX lowers one of its programs."""
 
+import gc
 import os
 import subprocess
 import sys
 import threading
 
 import jax
+import own_process
 import pytest
 from own_process import environment
 
@@ -203,3 +205,27 @@ def test_a_folder_that_is_gone(script, tmp_path):
     started = script_of(["python", "train.py"], tmp_path / "gone")
     with pytest.raises(TargetError, match=r"can't be entered: No such file"):
         Rerun(started, wanted(8))()
+
+
+def test_what_a_run_left_is_gone_at_the_next(script):
+    # As its compiled programs are left, with traces that refer to each other.
+    text = TRAIN.replace(
+        "import rerun_model\n",
+        "import rerun_model, own_process, weakref\n"
+        "class Left: pass\n"
+        "left = Left()\n"
+        "left.itself = left\n"
+        "own_process.left.append(weakref.ref(left))\n",
+    )
+    own_process.left = []
+    rerun = Rerun(script(text), wanted(8))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(2):
+            rerun()
+        first, second = own_process.left
+        assert (first(), second() is None) == (None, False)
+    finally:
+        gc.enable()
+        del own_process.left
