@@ -655,13 +655,21 @@ class _Search:
                     else misfit
                     for need, misfit in zip(needs, misfits, strict=True)
                 ]
+                # A value that XLA names, and that was followed to an op that needs it, is for that.
+                leading = [
+                    part.named_after == "value"
+                    and need.op in ops
+                    and need.value in values
+                    and fit < NO_FIT
+                    for need, fit in zip(needs, fitting, strict=True)
+                ]
                 is_followed = bool(part.makers) or part.argument is not None
                 # What is gathered over several axes, one after the other, fits only in the end.
                 best = min(
                     range(len(needs)),
                     key=lambda at: (
                         bool(calls) and needs[at].call not in (None, *calls),
-                        fitting[at] > 1,
+                        fitting[at] > 1 and not leading[at],
                         needs[at].value not in values,
                         min(fitting[at], NO_FIT),
                         not edges[at],
@@ -727,7 +735,9 @@ class _Search:
                     return self.for_named(origin, ops)
                 # Of several values that the op itself makes, it may be any.
                 is_result = any(op.id == need.value[0] and len(op.types) > 1 for op in ops)
-                unlike = unlike or (part.certain and is_result)
+                # As of JAX 0.11 XLA also names a gather after what makes the value.
+                is_own = part.named_after == "op" and collective.kind == "all-to-all"
+                unlike = unlike or ((part.certain or is_own) and is_result)
                 return origin and replace(origin, uncertain=unlike)
         return self.moved_before(ops, collective, part, values)
 
