@@ -586,7 +586,7 @@ class _Search:
     def remade(
         self, ops: list[Op], axes: tuple[AxisPart, ...], part: Part
     ) -> CollectiveOrigin | None:
-        """A product or sum that XLA makes with other axes than it has, and then moves to these.
+        """What XLA makes with other axes than it has, and then moves to these.
 
         With which axes is XLA's choice and not recorded; with which it can't be made is: other
         tensors of the op have them elsewhere.
@@ -594,7 +594,12 @@ class _Search:
         makers, calls = self.ops(part.makers), _calls_of(part)
         for op in ops if part.named_after == "op" else ():
             value = op.id, 0
-            if op not in makers or kind_of(op) not in _REMADE:
+            if kind_of(op) == "concatenate" and not part.exchanged:
+                # What makes its pieces was followed to, not the op.
+                is_made = self.around.is_joined(op, axes, part)
+            else:
+                is_made = op in makers and kind_of(op) in _REMADE
+            if not is_made:
                 continue
             # What is cut besides, and then gathered, is over axes that it does not have.
             own = axes if self.around.carried(value, axes) else self.around.every_axis

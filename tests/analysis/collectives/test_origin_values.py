@@ -1962,3 +1962,20 @@ def test_what_a_loop_in_a_shard_map_carries_is_not_what_that_returns() -> None:
     assert gathers
     for origin in gathers:
         assert (origin.op, origin.value) == ("dot_general", "w"), origin_text(origin)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize("function", [jnp.tanh, jax.nn.softmax])
+def test_what_a_concatenation_moves_is_what_it_makes(function: Any, partitioner: Any) -> None:
+    """XLA joins slices of columns, as the product has them, and then moves all to rows."""
+
+    def step(x: Any, w: Any) -> Any:
+        return jax.lax.fori_loop(0, 3, lambda _, carry: jnp.roll(function(carry @ w), 1, 0), x)
+
+    arguments = abstract((16, 64), "data"), abstract((64, 64), None, "data")
+    parts = parts_of(collectives_of(jax.jit(step), *arguments, partitioner=partitioner))
+    (origin,) = (origin for each, _, origin in parts if each.kind == "all-to-all")
+    assert (origin.op, origin.value) == ("concatenate", "concatenate"), origin_text(origin)
+    assert (origin.before, origin.uncertain) == (None, False)
+    assert spec_text(origin.after) == "P('data', None)"
+    assert {name for name, _ in named(origin, "needed")} == {"x", "w"}
