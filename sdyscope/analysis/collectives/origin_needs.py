@@ -378,6 +378,31 @@ class Needs:
         wants = op is None or need.output is not None or op.is_constraint or kind_of(op) in _WHOLE
         return wants or bool(self.conflicting(need, axes))
 
+    def is_in_line(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether all that a product takes and makes has the axes as the value, and nowhere else.
+
+        Under GSPMD no rule of the op says that, and each of them can seem to need it otherwise.
+        """
+        op = need.op
+        if op is None or need.output is not None or kind_of(op) not in PRODUCTS:
+            return False
+        values = [*self.operands(op), *_results(op)]
+        shapes = [shape for value in values if (shape := self.decided.shape(value)) is not None]
+        if need.value not in values or len(shapes) != len(values):
+            return False
+        held = [self.on(self.decided.axes(value), axes) for value in values]
+        at = values.index(need.value)
+        groups = [dict(group) for group in same_dims(op, shapes)]
+        for dim, own in enumerate(held[at]):
+            group = next((each for each in groups if each.get(at) == dim), {at: dim})
+            if own and not all(
+                tensor in group and theirs[group[tensor]] == own and sum(map(bool, theirs)) == 1
+                for tensor, theirs in enumerate(held)
+                if any(theirs)
+            ):
+                return False
+        return any(held[at])
+
     def is_cut_before(self, need: Need, part: Part, axes: tuple[AxisPart, ...]) -> bool:
         """Whether what is moved is a block that was first cut as the op's other tensors have it.
 

@@ -770,8 +770,10 @@ class _Search:
         self, need: Need, axes: tuple[AxisPart, ...], collective: Collective, part: Part
     ) -> bool:
         """Whether what is communicated is like a block of a value that is known to be moved."""
-        return self.around.misfit(need, collective, part, axes) < NO_FIT and self.around.is_said(
-            need, axes
+        return (
+            self.around.misfit(need, collective, part, axes) < NO_FIT
+            and self.around.is_said(need, axes)
+            and not self.around.is_in_line(need, axes)
         )
 
     def is_own_edge(

@@ -1879,7 +1879,10 @@ def test_the_edges_of_blocks_are_for_the_op_that_reaches_into_them(partitioner: 
     assert {(origin.op, origin.kind) for origin in permuted} == {("pad", "rearrangement")}
 
 
-def test_what_a_slice_takes_from_other_blocks_is_not_for_the_product_behind_it() -> None:
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_a_slice_takes_from_other_blocks_is_not_for_the_product_behind_it(
+    partitioner: Any,
+) -> None:
     """What it gives has blocks like the edge, which the product takes as they are."""
 
     @jax.jit
@@ -1889,7 +1892,7 @@ def test_what_a_slice_takes_from_other_blocks_is_not_for_the_product_behind_it()
         return [jnp.einsum("rc,rcd->rd", constrained(end, "data", None), w) for end in ends]
 
     arguments = abstract((32, 16), "data"), abstract((8, 16, 4), "data")
-    collectives = collectives_of(step, *arguments)
+    collectives = collectives_of(step, *arguments, partitioner=partitioner)
     origins = [origin for _, _, origin in parts_of(collectives)]
     assert {(origin.op, origin.kind) for origin in origins} == {("slice", "rearrangement")}
     assert not any(origin.uncertain for origin in origins)
