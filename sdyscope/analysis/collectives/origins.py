@@ -740,7 +740,9 @@ class _Search:
                     return self.for_named(origin, ops)
                 # Of several values that the op itself makes, it may be any.
                 is_result = any(op.id == need.value[0] and len(op.types) > 1 for op in ops)
-                unlike = unlike or (part.named_after == "op" and is_result)
+                # As of JAX 0.11 XLA also names a gather after what makes the value.
+                is_own = part.named_after == "op" and collective.kind == "all-to-all"
+                unlike = unlike or ((part.certain or is_own) and is_result)
                 return origin and replace(origin, uncertain=unlike)
         return self.moved_before(ops, collective, part, values)
 
