@@ -116,3 +116,39 @@ def test_rules_of_arrays_of_most_weight_come_first_and_of_none_that_is_named_las
     edits = [*edited_rules(workshop, Mesh.of({"data": 4, "model": 2}), weights.__getitem__)]
     assert [each.edit.name for each in edits[:3]] == ["embed", "batch", "mlp"]
     assert [each.weight for each in edits[:3]] == [11.0, 9.0, 2.0]
+
+
+#: A result that is zero with any numbers proves nothing of an edit of code.
+ZEROS = STEP.replace("return jax.tree.map(", "return jnp.zeros(4), jax.tree.map(").replace(
+    "donate_argnums=0", ""
+)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("text", "is_proven"),
+    [
+        (ZEROS, True),
+        # With the rule another op is traced, too.
+        (
+            ZEROS.replace(
+                "jax.nn.relu(", 'jax.nn.relu(2.0 * x @ params["up"] / 2.0 if RULES[2][1] else '
+            ),
+            False,
+        ),
+    ],
+)
+def test_an_edit_of_a_rule_is_one_of_annotations_if_only_shardings_differ(
+    tmp_path, text, is_proven
+):
+    file = tmp_path / "zeros.py"
+    file.write_text(text)
+
+    def build():
+        return resolve(f"{file}:program")
+
+    effort = Effort(expressions=0, arguments=0, edits=1, compiles=1, checks=0, predictions=40)
+    found = fixed(Inspection(build(), ("shardy",)), build, effort=effort)
+    best = next(each for each in found.remedies if each.edits[0].name == "mlp")
+    assert (best.numbers.compared, best.numbers.results) == (2, 3)
+    assert best.proven == is_proven
