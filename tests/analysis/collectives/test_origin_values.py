@@ -1943,11 +1943,16 @@ def test_what_a_loop_in_a_shard_map_carries_is_not_what_that_returns() -> None:
     The sum of these needs them otherwise, too, over the axis that the carry has.
     """
 
+    def varying(w: Any) -> Any:
+        if hasattr(jax.lax, "pcast"):
+            return jax.lax.pcast(w, "model", to="varying")
+        return jax.lax.pvary(w, "model")
+
     def local(w: Any, x: Any) -> Any:
         def body(_: int, carry: Any) -> Any:
             return carry - jnp.tanh(x.T @ jnp.tanh(x @ carry))
 
-        return jax.lax.fori_loop(0, 3, body, jax.lax.pcast(w, "model", to="varying"))[None]
+        return jax.lax.fori_loop(0, 3, body, varying(w))[None]
 
     def step(w: Any, x: Any) -> Any:
         mapped = jax.shard_map(

@@ -99,7 +99,7 @@ def test_a_rule_of_a_configuration_file_is_edited_there(tmp_path):
     )
     rules.write_text(RULES)
     build = lambda: resolve(f"{file}:program")  # noqa: E731 - as users write it
-    effort = Effort(expressions=0, arguments=0, edits=1, compiles=1, checks=0, predictions=40)
+    effort = Effort(expressions=0, arguments=0, edits=1, compiles=1, checks=0, predictions=120)
     found = fixed(Inspection(build(), ("shardy",)), build, effort=effort, root=str(tmp_path))
     best = found.remedies[0]
     assert best.proven
