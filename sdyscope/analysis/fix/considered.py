@@ -210,18 +210,14 @@ class Considered:
 
     def of_shape(self, about: Evidence, shape: Sequence[int]) -> float:
         """What is sent for annotations of arrays of a shape, and held more than once of these."""
-        keys = {
-            (annotation.kind, annotation.path or str(annotation.source)): annotation
-            for annotation in self.program.annotations("shardy")
-            if annotation.shape == tuple(shape)
-        }
-        weights = [weight for each in keys.values() if (weight := about.of(each))]
+        written = self.program.annotations("shardy")
+        sent = about.sent_for(each for each in written if each.shape == tuple(shape))
         held = [
             self.redundant(row)
             for row in self.rows
             if row.shape == tuple(shape) and self.is_meant(row)
         ]
-        return sum(weight.sent for weight in weights) + sum(held)
+        return sent + sum(held)
 
     @cached_property
     def rows(self) -> list[Tensor]:

@@ -58,6 +58,11 @@ class Evidence:
         """What is known of an annotation of the lowered module."""
         return self.annotations.get(_key(annotation))
 
+    def sent_for(self, annotations: Iterable[Annotation]) -> float:
+        """Bytes that are sent for some of them, those of one line or tensor once."""
+        keys = dict.fromkeys(map(_key, annotations))
+        return sum(self.annotations[key].sent for key in keys if key in self.annotations)
+
 
 def _key(annotation: Annotation | OriginAnnotation) -> tuple[str, str]:
     if annotation.kind in ("argument", "result"):
