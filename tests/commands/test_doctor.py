@@ -74,6 +74,15 @@ def test_a_gpu_is_counted_once_and_needs_one_plugin(monkeypatch):
     backends = {name: SimpleNamespace(devices=lambda d=own: d) for name, own in clients.items()}
     monkeypatch.setattr(jax, "devices", lambda: [gpu])
     monkeypatch.setattr(doctor, "_backends", lambda: backends)
+    version = doctor.metadata.version
+
+    def without_cuda12(name):
+        if name == "jax-cuda12-plugin":
+            raise doctor.metadata.PackageNotFoundError(name)
+        return version(name)
+
+    # Whatever this environment has: one plugin, and not the other.
+    monkeypatch.setattr(doctor.metadata, "version", without_cuda12)
     monkeypatch.setattr(doctor, "_is_installed", lambda name: name == "jax-cuda13-plugin")
     said = {(c.area, c.name): c.found for c in (*doctor._devices(), *doctor._optional_packages())}
     assert said["devices", "gpu"] == "1 × NVIDIA H200"
