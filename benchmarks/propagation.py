@@ -47,8 +47,8 @@ def main() -> None:
     from sdyscope.analysis.propagation.explain import Explainer, completeness
     from sdyscope.inspection import Inspection
     from sdyscope.process import progress
-    from sdyscope.stages import compat
     from sdyscope.stages.align.tags import copy
+    from sdyscope.stages.conversion import through_hlo
     from sdyscope.stages.propagated import debug_info
     from sdyscope.stages.propagated.passes import propagation_passes, run
     from sdyscope.stages.propagated.propagate import import_from, propagate
@@ -65,7 +65,7 @@ def main() -> None:
         file = io.BytesIO()
         lowered.module.operation.write_bytecode(file)
         with lowered.context:
-            return compat.through_hlo(file.getvalue())
+            return through_hlo(file.getvalue())
 
     def shardy(module: Any) -> None:
         run(module, *propagation_passes(module.context))

@@ -134,12 +134,15 @@ class CrashError(CompilerError):
 
     Args:
         how: the signal, or the exit status, in words.
-        compiler_pass: the pass of Shardy's that did; empty where that is not known.
+        inside: what of the compiler did, such as `Shardy's pass sdy-close-shardings`; empty where
+            that is not known.
+        words: what C++ said last; empty where it said nothing.
     """
 
-    def __init__(self, how: str, compiler_pass: str = "") -> None:
-        at = f" in Shardy's pass {compiler_pass}" if compiler_pass else ""
-        super().__init__(f"The compiler crashed on it ({how}){at}.")
+    def __init__(self, how: str, inside: str = "", words: str = "") -> None:
+        at = f" in {inside}" if inside else ""
+        said = f": {words.rstrip('.')}" if words else ""
+        super().__init__(f"The compiler crashed on it ({how}){at}{said}.")
         self.how = how
 
 

@@ -1,5 +1,6 @@
 """What every test shares: eight virtual CPU devices, and how many examples hypothesis draws."""
 
+import gc
 import importlib.util
 import os
 
@@ -23,6 +24,9 @@ from hypothesis import HealthCheck, settings
 
 # Processes of sdyscope need not import JAX each.
 warm.start()
+
+# Graphs live as long as the session: to walk them all again and again takes one second in twenty.
+gc.set_threshold(50_000, 20, 100)
 
 # How fast examples are drawn depends on what else the machine does: no reason to fail.
 slow_is_well = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

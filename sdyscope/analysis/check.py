@@ -141,7 +141,6 @@ def _observed(
 def _compare(tensor: Tensor, partitioner: Partitioner, there: Annotation) -> Iterator[Observation]:
     asked = tensor.requested
     if there.problem:
-        assert there.sharding is not None
         fact = NoPlacement(there.sharding, there.problem)
         yield _observed(tensor, "no-placement", fact, partitioner)
         return

@@ -97,11 +97,12 @@ class NoPlacement:
     """A sharding that can't be read or can't be.
 
     Attributes:
-        sharding: as it was requested, or as it is written; its text where that is unreadable.
+        sharding: as it was requested, or as it is written; its text where that is unreadable, None
+            where nothing is written that has to be.
         reason: why it places nothing, a clause.
     """
 
-    sharding: Written
+    sharding: Written | None
     reason: str
 
 

@@ -38,7 +38,7 @@ import click
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import LARGEST_CPU
-from sdyscope.process import compiler_log, lifeline, output, progress
+from sdyscope.process import compiler_log, lifeline, output, progress, worker
 from sdyscope.process.python import Interpreter, python
 from sdyscope.process.scratch import scratch_file, scratch_folder, sweep
 
@@ -69,6 +69,8 @@ class Errand:
         place: address of their coordinator, how many they are, and which one this is; None where
             the cluster says so.
         crashed: partitioners under which an earlier try has crashed, and how.
+        guarded: whether an earlier try has crashed in a part of the compiler that a process of its
+            own can be had for.
     """
 
     arguments: tuple[str, ...]
@@ -80,6 +82,7 @@ class Errand:
     wire: int | None = None
     place: tuple[str, int, int] | None = None
     crashed: tuple[tuple[Partitioner, str], ...] = ()
+    guarded: bool = False
 
     @property
     def trail(self) -> str:
@@ -90,6 +93,15 @@ class Errand:
     def alone(self) -> bool:
         """Whether there are no other processes that it runs a program with."""
         return self.wire is None or (self.place is not None and self.place[1] == 1)
+
+    def wants_a_guard(self, code: int) -> bool:
+        """Whether the child has to be run again, guarded.
+
+        Args:
+            code: its exit status, negative when a signal ended it.
+        """
+        crashed = -code in compiler_log.CRASHES and not _read(self.status)
+        return crashed and not self.guarded and bool(progress.Trail.read(self.trail).inside)
 
     def command(self, interpreter: Interpreter | None = None) -> list[str]:
         """What starts the child.
@@ -168,6 +180,9 @@ def run(
 ) -> int:
     """Runs a command line in a child process and passes its answer on.
 
+    Where the compiler's propagation crashes, it is run once more, and does that in a process apart:
+    what else the command tells is not lost.
+
     Args:
         name: what to call the command in an error, such as `sdyscope diff`.
         arguments: the command line, without the name of the program.
@@ -181,6 +196,22 @@ def run(
         CompilerError: when the child ended before it had an answer.
     """
     sweep()
+    status = _run(name, arguments, environment, verbose=verbose, guarded=False)
+    if status is None:
+        status = _run(name, arguments, environment, verbose=verbose, guarded=True)
+    assert status is not None
+    return status
+
+
+def _run(
+    name: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    verbose: bool,
+    guarded: bool,
+) -> int | None:
+    """The exit status; None where it has to be run again, guarded."""
     with (
         scratch_folder() as folder,
         scratch_file() as answer,
@@ -193,13 +224,16 @@ def run(
             terminal=here.terminal,
             columns=here.columns,
             encoding=here.stream.encoding,
+            guarded=guarded,
         )
         code = _supervise(errand.command(), answer, {**environment, **os.environ})
+        if errand.wants_a_guard(code):
+            return None
+        status = _read(errand.status)
         log = _read(errand.log)
         if verbose:
             for line in compiler_log.noteworthy(log):
                 output.say(f"compiler: {line}")
-        status = _read(errand.status)
         if not status:
             raise ended_early(name, code, log, progress.Trail.read(errand.trail))
         if status in ("0", "1"):
@@ -328,7 +362,7 @@ def ended_early(
         )
     deed = "aborted" if signum == signal.SIGABRT else "was ended"
     at = f" while {trail.doing}" if trail.doing else ""
-    at += f", in the pass {trail.compiler_pass}" if trail.compiler_pass else ""
+    at += f", in {trail.inside}" if trail.inside else ""
     if _NO_MEMORY.search(words):
         hint = "Memory, or the threads that a process may have, ran out."
     elif trail.lowered:
@@ -377,6 +411,8 @@ def serve(run_here: Callable[[Sequence[str]], int], **errand: Any) -> NoReturn:
     signal.signal(signal.SIGTERM, _told_to_stop)
     answer_stream = _keep_streams_apart(task)
     progress.leave_trail(task.trail)
+    if task.guarded:
+        worker.guard()
     # One command makes large graphs that live to its end: Python's collector need not look often.
     gc.set_threshold(2_000_000, 50, 1_000)
     try:

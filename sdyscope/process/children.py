@@ -86,6 +86,15 @@ def _collected(answers: Iterator[Answer], notify: Callable[[int], None]) -> Iter
 
 
 def _run(work: ChildWork, start: Callable[..., subprocess.Popen[bytes]]) -> Answer:
+    answer = _answer(work, start, guarded=False) or _answer(work, start, guarded=True)
+    assert answer is not None
+    return answer
+
+
+def _answer(
+    work: ChildWork, start: Callable[..., subprocess.Popen[bytes]], *, guarded: bool
+) -> Answer | None:
+    """What came of it; None where it has to be run again, guarded."""
     with (
         scratch_folder() as folder,
         scratch_file() as answer,
@@ -98,6 +107,7 @@ def _run(work: ChildWork, start: Callable[..., subprocess.Popen[bytes]]) -> Answ
             terminal=False,
             columns=None,
             encoding="utf-8",
+            guarded=guarded,
         )
         process = start(
             errand.command(work.interpreter),
@@ -107,6 +117,8 @@ def _run(work: ChildWork, start: Callable[..., subprocess.Popen[bytes]]) -> Answ
             cwd=work.folder,
         )
         code = process.wait()
+        if errand.wants_a_guard(code):
+            return None
         log = _text(errand.log)
         answer.seek(0)
         messages.seek(0)

@@ -163,8 +163,8 @@ def _begin_in_a_notebook() -> None:
     shell.events.register("post_run_cell", cell_ended)
 
 
-#: A pass of the compiler, in the file that says what a process was doing when it was ended.
-_PASS = "\t"
+#: A part of the compiler, in the file that says what a process was doing when it was ended.
+_PART = "\t"
 
 _trail: list[int] = []
 
@@ -179,9 +179,9 @@ def is_trailed() -> bool:
     return bool(_trail)
 
 
-def passing(name: str) -> None:
-    """Writes down which pass of the compiler runs; an empty name for none."""
-    _leave(_PASS + name)
+def passing(part: str) -> None:
+    """Writes down which part of the compiler runs, which may crash; empty for none."""
+    _leave(_PART + part)
 
 
 def _leave(what: str) -> None:
@@ -196,12 +196,13 @@ class Trail:
     Attributes:
         doing: what it was doing, such as `compiling mlp for cpu:8 with Shardy`; empty where that is
             not known.
-        compiler_pass: the pass of the compiler that ran; empty likewise.
+        inside: the part of the compiler that ran, such as `Shardy's pass sdy-close-shardings`;
+            empty likewise.
         lowered: whether JAX had traced the program and begun to lower it.
     """
 
     doing: str = ""
-    compiler_pass: str = ""
+    inside: str = ""
     lowered: bool = False
 
     @classmethod
@@ -211,10 +212,10 @@ class Trail:
             lines = Path(path).read_text(errors="replace").splitlines()
         except OSError:
             return cls()
-        steps = [line for line in lines if not line.startswith(_PASS)]
-        within = lines[-1].removeprefix(_PASS) if lines and lines[-1].startswith(_PASS) else ""
+        steps = [line for line in lines if not line.startswith(_PART)]
+        inside = lines[-1].removeprefix(_PART) if lines and lines[-1].startswith(_PART) else ""
         lowered = any(step.startswith("lowering ") for step in steps)
-        return cls(steps[-1] if steps else "", within, lowered)
+        return cls(steps[-1] if steps else "", inside, lowered)
 
 
 UNKNOWN = Trail()

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import os
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable
@@ -23,13 +25,19 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from sdyscope.process import lifeline, progress
-from sdyscope.process.compiler_log import CRASHES, signal_name
+from sdyscope.process.compiler_log import CRASHES, last_words, signal_name
 from sdyscope.process.python import python
 
 _LENGTH = struct.Struct("<Q")
 
+#: Bytes of a log among which its last words are.
+_TAIL = 1 << 16
+
 #: Whether this process is a worker.
 _serving = False
+
+#: Whether it has others do what may crash, though its own crash would cost nobody anything.
+_guarding = False
 
 
 class WorkerDiedError(Exception):
@@ -39,12 +47,14 @@ class WorkerDiedError(Exception):
         how: the signal that ended it (``SIGSEGV``), or its exit status, in words.
         by_signal: whether it was a signal.
         crashed: whether it was one by which an error in C++ ends a process.
+        words: what C++ said last; empty where it said nothing.
     """
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, log: str = "") -> None:
         self.by_signal = status < 0
         self.crashed = -status in CRASHES
         self.how = signal_name(-status) if status < 0 else f"exit status {status}"
+        self.words = last_words(log)
         super().__init__(self.how)
 
 
@@ -62,6 +72,8 @@ class Worker:
         self._status: int | None = None
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        #: What it writes to standard error.
+        self._log: IO[bytes] | None = None
         self._parent = 0
 
     def ask(self, request: bytes, seconds: float | None = None) -> bytes:
@@ -98,7 +110,9 @@ class Worker:
             finally:
                 timer.cancel()
             if answer is None:
-                raise WorkerDiedError(self._end())
+                log, self._log = self._log, None
+                status = self._end()
+                raise WorkerDiedError(status, _tail(log))
             return answer
 
     def begin(self, request: bytes) -> Callable[[], bytes]:
@@ -137,11 +151,12 @@ class Worker:
             raise WorkerDiedError(self._status)
         # A forked process must not read the answers of its parent's worker.
         if self._process is None or self._parent != os.getpid():
+            self._log = _empty_log()
             self._process = subprocess.Popen(
                 python(self._start),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=self._log,
             )
             self._parent = os.getpid()
             atexit.register(self._end)
@@ -151,6 +166,9 @@ class Worker:
         """Ends the process, if it has not ended; its exit status."""
         process, self._process = self._process, None
         atexit.unregister(self._end)
+        if self._log is not None:
+            self._log.close()
+            self._log = None
         if process is None or self._parent != os.getpid():
             return 0
         for pipe in (process.stdin, process.stdout):
@@ -168,7 +186,13 @@ class Worker:
 
 def is_apart() -> bool:
     """Whether this process is one of sdyscope's own, whose end costs nobody else anything."""
-    return _serving or progress.is_trailed()
+    return _serving or (progress.is_trailed() and not _guarding)
+
+
+def guard() -> None:
+    """Has others do from now on what may crash, also for a process of sdyscope's own."""
+    global _guarding
+    _guarding = True
 
 
 def serve(answer: Callable[[bytes], bytes]) -> NoReturn:
@@ -214,6 +238,22 @@ def forked(run: Callable[[], int], said: Path, log: Path) -> int:
         sys.stderr.flush()
         # What C++ cleans up at the end is of no use.
         os._exit(status)
+
+
+def _empty_log() -> IO[bytes]:
+    """A file without a name, opened as `captured_stderr` reads it in place."""
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+    fcntl.fcntl(log, fcntl.F_SETFL, fcntl.fcntl(log, fcntl.F_GETFL) | os.O_APPEND)
+    return log
+
+
+def _tail(log: IO[bytes] | None) -> str:
+    """The end of a log, which is closed."""
+    if log is None:
+        return ""
+    with log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
+        return log.read().decode(errors="replace")
 
 
 def _frame(source: IO[bytes]) -> bytes | None:

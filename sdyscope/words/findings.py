@@ -307,12 +307,12 @@ def _tensor(fact: TensorFact) -> _Words:
                 hint="Please report this with the program: every constraint should be found.",
             )
         case NoPlacement(sharding, reason):
-            is_requested = isinstance(sharding, NamedSharding)
-            written = "" if is_requested else str(sharding)
+            written = "It" if sharding is None else str(sharding)
             clause = unplaced_clause(
-                str(sharding), reason.rstrip("."), is_unreadable=isinstance(sharding, str)
+                written, reason.rstrip("."), is_unreadable=isinstance(sharding, str)
             )
-            return _Words(f"{clause}.", found=written)
+            is_in_module = sharding is not None and not isinstance(sharding, NamedSharding)
+            return _Words(f"{clause}.", found=written if is_in_module else "")
         case OtherType(given, lowered):
             types = [type_text(sharded.shape, sharded.dtype) for sharded in (lowered, given)]
             return _Words(f"It is {types[0]} in the module but was given as {types[1]}.")

@@ -19,6 +19,7 @@ from sdyscope.graph import build
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.lower import LoweredModule
+from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.syntax.shardy import parse_manual_axes, parse_tensor_sharding
 from sdyscope.values.convert import to_hlo_sharding
@@ -379,6 +380,18 @@ def test_both_placements_are_said_in_words():
     assert checked(ASKED, 'mhlo.sharding = "{unknown}"', "gspmd")[0][0] == "no-placement"
     assert checked(ASKED, 'mhlo.sharding = "{devices=[3]<=[3]}"', "gspmd")[0][0] == "no-placement"
     assert checked(ASKED, 'mhlo.sharding = "{oops"', "gspmd")[0][0] == "no-placement"
+
+
+def test_a_boundary_without_a_sharding_has_no_placement():
+    module = """
+    func.func public @main(%x: tensor<8xf32>) -> tensor<8xf32> {
+      %y = stablehlo.custom_call @SPMDFullToShardShape(%x) : (tensor<8xf32>) -> tensor<8xf32>
+      return %y : tensor<8xf32>
+    }
+    """
+    (finding,) = Inspection(read_bytes(module.encode())).check().findings
+    assert finding.rule == "no-placement"
+    assert finding.message == "It gives no placement: inside the shard_map: nothing is written."
 
 
 def test_a_silent_fallback_is_said():

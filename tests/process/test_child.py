@@ -104,6 +104,19 @@ def test_abort_is_one_sentence_and_no_half_answer(start):
     ]
 
 
+def test_after_a_crash_in_propagation_it_is_run_again_with_that_apart(start):
+    code = """
+    import os
+    from sdyscope.process import progress, worker
+    progress.doing("propagating mlp with Shardy")
+    progress.passing("Shardy's pass symbol-dce")
+    if worker.is_apart():
+        os.abort()
+    answer.write(", and the rest")
+    """
+    assert end(start(code)) == (0, "half an answer, and the rest\n", "")
+
+
 @pytest.mark.parametrize(
     ("doings", "words", "hint"),
     [
@@ -113,13 +126,17 @@ def test_abort_is_one_sentence_and_no_half_answer(start):
                 "tracing mlp",
                 "lowering mlp for Shardy",
                 "propagating mlp with Shardy",
-                "\tsymbol-dce",
+                "\tShardy's pass symbol-dce",
             ],
-            " while propagating mlp with Shardy, in the pass symbol-dce",
+            " while propagating mlp with Shardy, in Shardy's pass symbol-dce",
             "JAX lowers the program, so the error is in the compiler.",
         ),
         # That pass was done.
-        (["propagating mlp", "\tsymbol-dce", "\t"], " while propagating mlp", "Is the input"),
+        (
+            ["propagating mlp", "\tShardy's pass symbol-dce", "\t"],
+            " while propagating mlp",
+            "Is the input",
+        ),
     ],
 )
 def test_an_abort_names_what_was_done_and_blames_no_program(start, doings, words, hint):

@@ -14,6 +14,9 @@ from sdyscope.process import worker
 def answer(request):
     if request.startswith(b"die"):
         os.kill(os.getpid(), int(request[3:]))
+    if request == b"check":
+        os.write(2, b"F1120 09:22:34.845518 8444 mesh.cc:234] Check failed: x == y\\n")
+        os.abort()
     if request == b"wait":
         time.sleep(60)
     if request == b"leave":
@@ -44,6 +47,15 @@ def test_one_process_answers_one_request_after_another(worker):
 
 def test_what_is_printed_is_no_answer(worker):
     assert worker.ask(b"print").split()[0] == b"tnirp"
+
+
+def test_what_the_compiler_said_last_is_known(worker):
+    with pytest.raises(WorkerDiedError) as died:
+        worker.ask(b"check")
+    assert died.value.words == "Check failed: x == y (mesh.cc:234)"
+    with pytest.raises(WorkerDiedError) as died:
+        worker.ask(b"die 6")
+    assert died.value.words == ""
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class Child:
                 if self._is_ended:
                     raise ChildProcessError(death.how) from None
                 if death.crashed or attempt == 2:
-                    raise CrashError(death.how) from None
+                    raise CrashError(death.how, words=death.words) from None
         raise AssertionError
 
     def end(self) -> None:

@@ -19,7 +19,6 @@ from sdyscope.stages.compat.bindings import dtype_name as dtype_name
 from sdyscope.stages.compat.bindings import element_shape as element_shape
 from sdyscope.stages.compat.bindings import fully_open as fully_open
 from sdyscope.stages.compat.bindings import hlo as hlo
-from sdyscope.stages.compat.bindings import hlo_to_stablehlo as hlo_to_stablehlo
 from sdyscope.stages.compat.bindings import integers as integers
 from sdyscope.stages.compat.bindings import is_block_argument as is_block_argument
 from sdyscope.stages.compat.bindings import is_public as is_public
@@ -34,7 +33,6 @@ from sdyscope.stages.compat.bindings import single_sharding as single_sharding
 from sdyscope.stages.compat.bindings import split_location as split_location
 from sdyscope.stages.compat.bindings import symbol_name as symbol_name
 from sdyscope.stages.compat.bindings import text as text
-from sdyscope.stages.compat.bindings import through_hlo as through_hlo
 from sdyscope.stages.compat.bindings import value_sharding as value_sharding
 from sdyscope.stages.compat.jaxprs import abstract_mesh_inside as abstract_mesh_inside
 from sdyscope.stages.compat.jaxprs import equations as equations

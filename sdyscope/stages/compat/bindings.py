@@ -14,7 +14,6 @@ from jax._src import core
 from jax._src.interpreters import mlir
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
-from jaxlib import _jax
 
 from sdyscope.stages.compat.versions import version_tuple
 from sdyscope.syntax.strings import string_value
@@ -28,28 +27,6 @@ hlo: Any = importlib.import_module(
 def new_context() -> Any:
     """An MLIR context in which every dialect that JAX's bindings know is loaded."""
     return mlir.make_ir_context()
-
-
-def hlo_to_stablehlo(proto: bytes) -> bytes:
-    """A serialized HloModuleProto as StableHLO bytecode; V3 shardings and post-SPMD HLO included.
-
-    Raises:
-        Exception: XLA's error, when the proto is none or has ops without a StableHLO form.
-    """
-    module = _jax.mlir.hlo_to_stablehlo(proto)
-    return module if isinstance(module, bytes) else module.encode()
-
-
-def through_hlo(bytecode: bytes) -> bytes:
-    """StableHLO as XLA has it after StableHLO -> HLO -> StableHLO, in bytecode.
-
-    Raises:
-        Exception: XLA's error, when the module has ops without an HLO form.
-    """
-    computation = _jax.mlir.mlir_module_to_xla_computation(
-        bytecode, use_tuple_args=False, return_tuple=False
-    )
-    return hlo_to_stablehlo(computation.as_serialized_hlo_module_proto())
 
 
 def location_name(operation: Any) -> str:

@@ -185,13 +185,13 @@ class LoweredModule(Summarized):
                 try:
                     parsed = compat.ir.Attribute.parse(text, self.context)
                     written: Any = compat.ir.DictAttr(parsed)
+                    for item in written:
+                        meshes[item.name] = compat.mesh_of_attribute(item.attr)
                 except Exception as error:  # MLIRError, or ValueError for another attribute
                     raise CompilerError(
                         f"The module's xla.sdy.meshes are not a dictionary of meshes: {text[:80]}",
                         file=self.path,
                     ) from error
-                for item in written:
-                    meshes[item.name] = compat.mesh_of_attribute(item.attr)
         return meshes
 
     @cached_property

@@ -20,6 +20,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.process.child import cpu_limit
 from sdyscope.process.compiler_log import last_words
 from sdyscope.stages import compat
+from sdyscope.stages.conversion import hlo_to_stablehlo
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.syntax.protobuf import fields
@@ -349,7 +350,7 @@ def _hlo_error(text: str, message: str, path: Path | None) -> TargetError:
 def _hlo(proto: bytes, path: Path | None) -> LoweredModule:
     with captured_stderr():
         try:
-            bytecode = compat.hlo_to_stablehlo(proto)
+            bytecode = hlo_to_stablehlo(proto)
         except Exception as error:  # XlaRuntimeError, by several names
             said = str(error).strip().partition("\n")[0]
             raise TargetError(

@@ -19,6 +19,7 @@ from sdyscope.errors import CompilerError, CrashError
 from sdyscope.process.progress import is_trailed, passing
 from sdyscope.process.worker import Worker, WorkerDiedError, is_apart
 from sdyscope.stages import compat
+from sdyscope.stages.conversion import through_hlo
 from sdyscope.stages.propagated import passes_child
 from sdyscope.stages.stderr import captured_stderr
 
@@ -29,6 +30,8 @@ _ORIGINS = re.compile(r"(debug-sharding-origins)=false")
 _ERROR = re.compile(r"error: (.*)")
 #: A pass's name, without its options and what it is run on: `func.func(sdy-close-shardings)`.
 _NAME = re.compile(r"(?:^|\()([\w-]+)(?=$|[{)])")
+
+_CONVERSION = "XLA's conversion to HLO"
 
 _worker = Worker(f"from {__package__} import passes_child; passes_child.serve()")
 
@@ -100,7 +103,7 @@ def run(module: Any, *passes: str, managers: dict[tuple[str, ...], Any] | None =
         try:
             for each in runs:
                 if is_trailed():
-                    passing(pass_name(each[0]))
+                    passing(_inside(each[0]))
                 if each not in known:
                     known[each] = passes_child.pass_manager(each)
                 known[each].run(module.operation)
@@ -152,13 +155,45 @@ def run_guarded(
     return module
 
 
+def through_hlo_guarded(bytecode: bytes) -> bytes:
+    """As `through_hlo`, but a crash of XLA ends no process that is somebody else's.
+
+    Args:
+        bytecode: a module of StableHLO.
+
+    Raises:
+        CrashError: XLA ended its process.
+        Exception: XLA's error, when the module has ops without an HLO form.
+    """
+    if not is_apart():
+        try:
+            answer = _ask(passes_child.ConversionRequest(bytecode))
+        except WorkerDiedError as died:
+            raise CrashError(died.how, _CONVERSION, died.words) from died
+        except OSError:
+            pass  # There is no process to be had.
+        else:
+            if answer.error:
+                raise RuntimeError(answer.error)
+            return answer.module
+    passing(_CONVERSION)
+    converted = through_hlo(bytecode)
+    passing("")
+    return converted
+
+
 def _run_apart(bytecode: bytes, passes: Sequence[str]) -> bytes:
-    request = passes_child.PassesRequest(bytecode, tuple(passes))
-    answered = _worker.ask(msgspec.msgpack.encode(request))
-    answer = msgspec.msgpack.decode(answered, type=passes_child.PassesAnswer)
+    answer = _ask(passes_child.PassesRequest(bytecode, tuple(passes)))
     if answer.error:
         raise CompilerError(_message(answer.error, answer.written))
     return answer.module
+
+
+def _ask(
+    request: passes_child.ConversionRequest | passes_child.PassesRequest,
+) -> passes_child.PassesAnswer:
+    answered = _worker.ask(msgspec.msgpack.encode(request))
+    return msgspec.msgpack.decode(answered, type=passes_child.PassesAnswer)
 
 
 def _crash(bytecode: bytes, passes: Sequence[str], died: WorkerDiedError) -> CrashError:
@@ -167,10 +202,14 @@ def _crash(bytecode: bytes, passes: Sequence[str], died: WorkerDiedError) -> Cra
         try:
             bytecode = _run_apart(bytecode, [each])
         except WorkerDiedError as again:
-            return CrashError(again.how, pass_name(each))
+            return CrashError(again.how, _inside(each), again.words)
         except (CompilerError, OSError):
             break
-    return CrashError(died.how)
+    return CrashError(died.how, words=died.words)
+
+
+def _inside(each: str) -> str:
+    return f"Shardy's pass {pass_name(each)}"
 
 
 def _message(message: str, written: str) -> str:

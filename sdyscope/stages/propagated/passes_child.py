@@ -1,4 +1,4 @@
-"""The process in which Shardy's passes run, so that a crash of theirs ends only it.
+"""The process in which Shardy's passes run, and XLA converts, so that a crash ends only it.
 
 It imports jaxlib and not JAX, which saves a second, and has the same names in all versions.
 """
@@ -15,10 +15,21 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
 from sdyscope.process import worker
+from sdyscope.stages.conversion import through_hlo
 from sdyscope.stages.stderr import captured_stderr
 
 
-class PassesRequest(msgspec.Struct, array_like=True):
+class ConversionRequest(msgspec.Struct, array_like=True, tag=True):
+    """A module to turn into HLO and back, see ``conversion.through_hlo``.
+
+    Attributes:
+        module: bytecode, of StableHLO.
+    """
+
+    module: bytes
+
+
+class PassesRequest(msgspec.Struct, array_like=True, tag=True):
     """A module to run passes over.
 
     Attributes:
@@ -34,9 +45,9 @@ class PassesAnswer(msgspec.Struct, array_like=True):
     """What came of it.
 
     Attributes:
-        module: bytecode of the module after the passes; empty where one of them failed.
-        error: what MLIR raised then.
-        written: what it wrote to standard error.
+        module: bytecode of the module afterwards; empty where a pass or the conversion failed.
+        error: what MLIR or XLA raised then.
+        written: what they wrote to standard error.
     """
 
     module: bytes = b""
@@ -78,19 +89,27 @@ def pass_manager(passes: Sequence[str]) -> Any:
     return manager
 
 
-def _answer(request: PassesRequest) -> PassesAnswer:
-    with shardy_context(), captured_stderr() as written:
+def _answer(request: ConversionRequest | PassesRequest) -> PassesAnswer:
+    with captured_stderr() as written:
         try:
-            module = ir.Module.parse(request.module)
-            pass_manager(request.passes).run(module.operation)
-        except Exception as error:  # MLIRError, by several names
+            if isinstance(request, ConversionRequest):
+                return PassesAnswer(through_hlo(request.module))
+            return PassesAnswer(_after(request))
+        except Exception as error:  # MLIRError or XlaRuntimeError, by several names
             return PassesAnswer(error=str(error) or type(error).__name__, written=written())
+
+
+def _after(request: PassesRequest) -> bytes:
+    with shardy_context():
+        module = ir.Module.parse(request.module)
+        pass_manager(request.passes).run(module.operation)
         file = io.BytesIO()
         module.operation.write_bytecode(file)
-        return PassesAnswer(file.getvalue())
+        return file.getvalue()
 
 
 def serve() -> None:
     """Answers requests until the parent ends."""
-    decoder, encoder = msgspec.msgpack.Decoder(PassesRequest), msgspec.msgpack.Encoder()
+    decoder = msgspec.msgpack.Decoder(ConversionRequest | PassesRequest)
+    encoder = msgspec.msgpack.Encoder()
     worker.serve(lambda request: encoder.encode(_answer(decoder.decode(request))))

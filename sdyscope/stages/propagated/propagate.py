@@ -30,7 +30,7 @@ from sdyscope.stages.lowered.axis_names import garbled_axes
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.propagated.debug_info import begin, debug_info, propagation_of
 from sdyscope.stages.propagated.hlo_order import inline_named
-from sdyscope.stages.propagated.passes import run_guarded
+from sdyscope.stages.propagated.passes import run_guarded, through_hlo_guarded
 from sdyscope.stages.propagated.propagated_text import propagated_text
 from sdyscope.stages.propagated.shardy_import import import_module
 from sdyscope.stages.stderr import captured_stderr
@@ -211,7 +211,7 @@ def import_from(lowered: LoweredModule, module: Any, *, open_captures: bool = Tr
     module.operation.write_bytecode(file)
     with lowered.context, captured_stderr():
         try:
-            parsed = compat.ir.Module.parse(compat.through_hlo(file.getvalue()))
+            parsed = compat.ir.Module.parse(through_hlo_guarded(file.getvalue()))
             attributes = module.operation.attributes
             # The number of partitions is the compiler's, not the computation's: it gets lost.
             if "mhlo.num_partitions" in attributes:

@@ -43,7 +43,7 @@ _TOP_K = "mhlo.topk"
 
 
 def import_module(module: Any, *, open_captures: bool = True) -> None:
-    """Turns a module as `compat.through_hlo` returns it into what XLA propagates on, in place.
+    """Turns a module as `conversion.through_hlo` returns it into what XLA propagates on, in place.
 
     Args:
         module: the module.

@@ -36,6 +36,7 @@ from sdyscope.stages import compat, inspections
 from sdyscope.stages.align.align import Alignment, align
 from sdyscope.stages.align.tags import tag
 from sdyscope.stages.align.values import aligned_values
+from sdyscope.stages.conversion import hlo_to_stablehlo
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.propagated import xla_child
 from sdyscope.stages.propagated.hlo_shardings import restore_shardings
@@ -271,7 +272,7 @@ def read_dump(dump: Dump, partitioner: Partitioner, context: Any) -> tuple[OpGra
                 module = compat.ir.Module.parse(dump.text, context)
                 return build(module), module
             hlo = compat.hlo.hlo_module_from_text(dump.text)
-            bytecode = compat.hlo_to_stablehlo(hlo.as_serialized_hlo_module_proto())
+            bytecode = hlo_to_stablehlo(hlo.as_serialized_hlo_module_proto())
             module = compat.ir.Module.parse(bytecode, context)
             restore_shardings(module, dump.text)
             return build(module), module

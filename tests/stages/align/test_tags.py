@@ -14,6 +14,7 @@ from sdyscope.graph.tags import sids
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
 from sdyscope.stages.align.tags import ATTRIBUTE, operations, tag, tag_names
+from sdyscope.stages.conversion import through_hlo
 from sdyscope.values.mesh import Mesh, MeshAxis
 
 MESH = Mesh((MeshAxis("data", 4), MeshAxis("model", 2)))
@@ -49,7 +50,7 @@ def test_tags_survive_hlo() -> None:
     lowered, graph = inspection.lowered["shardy"], inspection.graph("shardy")
     tagged = tag(lowered.module, graph)
     with lowered.context:
-        text = compat.through_hlo(_bytecode(tagged))
+        text = through_hlo(_bytecode(tagged))
         after = build(compat.ir.Module.parse(text))
     kinds = {
         tag_: op.kind for op in after.ops for tag_ in sids(op.location.names) if not op.is_argument

@@ -50,6 +50,14 @@ open("went_on", "w").close()
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _only_of_these_tests():
+    """A run begins with a collection, which need not walk all that other tests have left."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
 def script(tmp_path, monkeypatch):
     """Makes a script of a text, and how it was started."""

@@ -1,6 +1,7 @@
 """Reading files: every form a module comes in, and one sentence for everything else."""
 
 import contextlib
+import re
 import signal
 from pathlib import Path
 
@@ -282,3 +283,16 @@ def test_a_number_of_partitions_that_is_none(tmp_path, count, newer):
     ) as raised:
         read.read(path)
     assert raised.value.hint == "It is an integer of 1 or more, such as 8 : i32."
+
+
+@pytest.mark.parametrize("meshes", ["xx", "[1]", "{mesh = 1}"])
+def test_meshes_that_are_none_are_said_to_be(meshes):
+    text = f"""
+    module attributes {{mhlo.frontend_attributes = {{xla.sdy.meshes = "{meshes}"}}}} {{
+      func.func public @main(%x: tensor<8xf32>) -> tensor<8xf32> {{
+        return %x : tensor<8xf32>
+      }}
+    }}
+    """
+    with pytest.raises(CompilerError, match=re.escape(f"not a dictionary of meshes: {meshes}")):
+        assert read.read_bytes(text.encode()).meshes

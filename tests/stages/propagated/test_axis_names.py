@@ -17,6 +17,7 @@ from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
+from sdyscope.stages.conversion import through_hlo
 from sdyscope.stages.lowered.axis_names import fatal_axes, garbled_axes
 from sdyscope.stages.lowered.lower import LoweredModule, lower
 from sdyscope.stages.propagated.shardy_import import import_module
@@ -39,7 +40,7 @@ def names_after_import(lowered: LoweredModule) -> list[str]:
     file = io.BytesIO()
     lowered.module.operation.write_bytecode(file)
     with lowered.context:
-        module = compat.ir.Module.parse(compat.through_hlo(file.getvalue()))
+        module = compat.ir.Module.parse(through_hlo(file.getvalue()))
         import_module(module)
         [mesh] = (
             operation

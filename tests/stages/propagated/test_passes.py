@@ -1,5 +1,6 @@
 """Passes of Shardy's, and what is known of the one that ends the process."""
 
+import io
 import re
 
 import jax
@@ -15,6 +16,8 @@ from sdyscope.process import progress
 from sdyscope.process.worker import Worker
 from sdyscope.stages import compat
 from sdyscope.stages.align.tags import copy
+from sdyscope.stages.conversion import through_hlo
+from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.stages.propagated import passes
 from sdyscope.stages.propagated.debug_info import propagation_of
 from sdyscope.stages.propagated.passes import pass_name, propagation_passes, run, run_guarded
@@ -52,7 +55,7 @@ def test_the_pass_that_runs_is_written_down(tmp_path, monkeypatch):
     assert trail == progress.Trail("propagating mlp", "", lowered=True)
     with pytest.raises(CompilerError):
         run(apart, "symbol-dce", "func.func(no-such-pass)")
-    assert progress.Trail.read(str(tmp_path / "doing")).compiler_pass == "no-such-pass"
+    assert progress.Trail.read(str(tmp_path / "doing")).inside == "Shardy's pass no-such-pass"
 
 
 def mlp():
@@ -87,6 +90,33 @@ def test_a_crash_is_an_error_in_the_program_that_asked(monkeypatch):
         Inspection(resolve("mlp"), ["shardy"]).propagated()
     monkeypatch.undo()
     assert Inspection(resolve("mlp"), ["shardy"]).propagated().counts
+
+
+DECLARED = """
+func.func private @elsewhere(tensor<8xf32>) -> tensor<8xf32>
+func.func public @main(%x: tensor<8xf32>) -> tensor<8xf32> {
+  %y = call @elsewhere(%x) : (tensor<8xf32>) -> tensor<8xf32>
+  return %y : tensor<8xf32>
+}
+"""
+
+
+def test_a_function_without_a_body_ends_no_process_of_the_users():
+    """XLA's conversion dies of it, and so does Shardy (SIGSEGV, JAX 0.7 to 0.12)."""
+    with pytest.raises(CompilerError):
+        Inspection(read_bytes(DECLARED.encode())).propagated()
+
+
+def test_xla_converts_alike_apart():
+    module = Inspection(resolve("mlp"), ["shardy"]).lowered["shardy"].module
+    file = io.BytesIO()
+    module.operation.write_bytecode(file)
+    assert passes.through_hlo_guarded(file.getvalue()) == through_hlo(file.getvalue())
+    with pytest.raises(Exception, match="unknown") as here:
+        through_hlo(b"no module")
+    with pytest.raises(RuntimeError) as apart:
+        passes.through_hlo_guarded(b"no module")
+    assert str(apart.value) == str(here.value)
 
 
 def test_the_pass_that_crashes_is_named():
