@@ -570,6 +570,19 @@ def zero_stage_one():
 
 
 @spares("optimizer-state-differs")
+def reference_of_a_policy():
+    """A model in the same tree that is not trained is no state of the one that is."""
+
+    def descend(policy, reference, x):
+        target = x @ jax.lax.stop_gradient(reference["w"])
+        gradients = jax.grad(lambda p: jnp.sum((x @ p["w"] - target) ** 2))(policy)
+        return jax.tree.map(lambda w, g: w - g, policy, gradients)
+
+    weights = {"w": array((64, 64), "data", "model")}
+    return program(descend, weights, {"w": array((64, 64), "model")}, array((16, 64), "data"))
+
+
+@spares("optimizer-state-differs")
 def layers_alike():
     def loss(model, x):
         return jnp.tanh(x @ model["blocks"][0]["w"] @ model["head"]["w"]).sum()

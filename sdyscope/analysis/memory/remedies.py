@@ -97,7 +97,9 @@ def tried(
     remedies: list[PeakRemedy] = []
     for remedy, make in chosen:
         try:
-            changed.append((remedy, make()))
+            other = make()
+            if other.lowered:  # What can't be traced any more is refused alone.
+                changed.append((remedy, other))
         except SdyscopeError as error:
             remedies.append(replace(remedy, refused=error.message))
     compile_together((other, memory.partitioner, on) for _, other in changed)

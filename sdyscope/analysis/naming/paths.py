@@ -66,6 +66,7 @@ def pattern(path: str) -> str:
 def kept_for(
     leaves: Sequence[Leaf],
     in_passes: Collection[int] | None = None,
+    carried: Collection[int] | None = None,
     among: Collection[int] | None = None,
 ) -> dict[int, int]:
     """Of each array that an optimizer keeps of a parameter that parameter, by number.
@@ -74,24 +75,28 @@ def kept_for(
     is kept of ``params['w1']``, ``state.opt_state[0].mu['w1']`` of ``state.params['w1']``; and it
     has its shape. By that alone the layers of a model are alike as well (``model.head.kernel``,
     ``model.blocks[0].up.kernel``), so nothing that a pass uses is kept of another. A parameter that
-    no pass is known to use has a tree that is a whole argument, and the shorter path.
+    no pass is known to use has a tree that is a whole argument, and the shorter path. What no next
+    value is returned of is kept of nothing, though it may have the same tree, as a model that a
+    policy is held against.
 
     Args:
         leaves: all arguments, in order.
         in_passes: numbers of those that the passes use; None where that is not known.
-        among: numbers of those that can be parameters; by default all.
+        carried: numbers of those whose next values are returned; None where all are.
+        among: numbers of those that can be parameters; by default ``carried``.
     """
     used = frozenset(in_passes or ())
+    carried = frozenset(range(len(leaves)) if carried is None else carried)
     # By what is around the tree, and the path in it: layers are many, and these few.
     alike: dict[object, list[int]] = {}
-    for number in range(len(leaves)) if among is None else sorted(among):
+    for number in sorted(carried if among is None else among):
         keys = leaves[number].keys
         for depth in range(1, len(keys) if number in used else min(2, len(keys))):
             key = (leaves[number].shape, keys[: depth - 1], keys[depth:])
             alike.setdefault(key, []).append(number)
     parameter_of: dict[int, int] = {}
     for number, leaf in enumerate(leaves):
-        if number in used:
+        if number in used or number not in carried:
             continue
         keys = leaf.keys
         # The first of those whose path it shares most of.

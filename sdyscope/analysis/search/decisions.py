@@ -105,8 +105,9 @@ def space(
     leaves = [Leaf.of(row) for row in rows]
     outputs = table.of("result", partitioner)
     mirrors = mirrored([Leaf.of(row) for row in outputs], leaves)
-    wanted = _wanted(rows, patterns, set(mirrors.values()))
-    leads = kept_for(leaves, in_passes, wanted)
+    carried = set(mirrors.values())
+    wanted = _wanted(rows, patterns, carried)
+    leads = kept_for(leaves, in_passes, carried, wanted)
     groups: dict[tuple[object, ...], list[int]] = {}
     for number in wanted:
         if number in leads:

@@ -1,5 +1,7 @@
 """Half the batch and rematerialization, each as a change that a compile confirms."""
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from sdyscope.analysis.memory.batches import half_batch
@@ -8,7 +10,9 @@ from sdyscope.analysis.memory.memory import memory_of
 from sdyscope.analysis.memory.over_time import over_time_of
 from sdyscope.analysis.memory.remedies import candidates, tried
 from sdyscope.errors import TargetError
+from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
+from sdyscope.staged import Staged
 from sdyscope.stages import compat
 from sdyscope.stages.propagated.what_if import Wish
 from sdyscope.targets import resolve
@@ -154,6 +158,39 @@ def test_offloading_is_tried_for_a_tpu(tmp_path):
     assert (state.names, state.name) == (("opt_state['mu']",), "opt_state")
     assert 0 < activations.saves <= activations.hopes
     assert activations.peak > remedies["rematerialize"].peak
+
+
+def weighted(number):
+    """A step with more frozen weights than it has of a batch, and perhaps for that batch alone."""
+
+    def step(params, frozen, teacher, tokens, mask):
+        def loss(params):
+            x = params["w"][tokens.reshape(-1, 4)] @ frozen[0] @ frozen[1]
+            return jnp.sum((x - teacher["w"][tokens.reshape(-1, 4)]) ** 2 * mask[0])
+
+        if number:
+            assert tokens.shape[0] == number
+        return jax.tree.map(lambda w, g: w - g, params, jax.grad(loss)(params))
+
+    def array(*shape, dtype="float32"):
+        return jax.ShapeDtypeStruct(shape, dtype)
+
+    weights = {"w": array(64, 64)}
+    tokens, mask = array(16, dtype="int32"), array(16)
+    fun = jax.jit(step, donate_argnums=0)
+    return Staged(
+        Program("step", fun, (weights, [array(64, 64)] * 2, weights, tokens, mask)), ("shardy",)
+    )
+
+
+def test_weights_that_are_not_trained_are_no_batch():
+    program = weighted(number=0)
+    memory = memory_of(program)
+    remedy, make = half_batch(program, memory, over_time_of(program, memory))
+    assert (remedy.names, remedy.sizes) == (("tokens", "mask"), (16, 8))
+    assert make().requested[4].shape == (8,)
+    program = weighted(number=16)
+    assert half_batch(program, memory, over_time_of(program, memory)) is None
 
 
 def test_of_what_is_not_trained_no_batch_is_known(tmp_path):

@@ -49,17 +49,17 @@ def test_layers_are_one_pattern_and_names_are_not():
     assert pattern("params[1]") == "params[1]"
 
 
-def kept(*paths, in_passes=None, among=None):
+def kept(*paths, in_passes=None, carried=None):
     leaves = [path if isinstance(path, Leaf) else leaf(path) for path in paths]
-    return kept_for(leaves, in_passes, among)
+    return kept_for(leaves, in_passes, carried)
 
 
 def test_an_optimizers_state_follows_its_parameter():
     params = ("params['a']['w']", "params['b']['w']")
     assert kept(*params, "opt_state[0].mu['b']['w']") == {2: 1}
     assert kept(*params, leaf("opt_state[0].mu['b']['w']", (8,))) == {}
-    assert kept(*params, "batch['w']", among=[0, 1]) == {}
-    assert kept(*params, "opt_state[0].mu['b']['w']", among=[0]) == {}
+    assert kept(*params, "batch['w']", carried=[0, 1]) == {}
+    assert kept(*params, "opt_state[0].mu['b']['w']", carried=[0, 2]) == {}
     # Two sets of parameters are two of a kind, but if the passes use one alone.
     assert kept("params['w']", "momentum['w']") == {}
     assert kept("params['w']", "momentum['w']", in_passes={0}) == {1: 0}
