@@ -35,6 +35,7 @@ from sdyscope.words.counts import counted, sentence
 from sdyscope.words.findings import Finding
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.snapshots import (
+    header_text,
     item_text,
     snapshot_name,
     stage_texts,
@@ -117,8 +118,8 @@ def _differences(comparison: Comparison, lines: _Lines) -> Iterator[PlacedFindin
             f"The program has {'another' if word == 'mesh' else 'other'} {word} than its snapshot."
             + (_blocks(comparison.blocks) if word == "mesh" and comparison.blocks else ""),
             kind=word,
-            expected=header.before or "none",
-            found=header.after or "none",
+            expected=header_text(word, header.before),
+            found=header_text(word, header.after),
             hint=_UPDATE,
         )
         yield _at(lines.head, finding)

@@ -108,7 +108,7 @@ def judge(
         mesh="; ".join(dict.fromkeys(mesh_words_of(inspection.meshes))),
         partitioners=tuple(inspection.lowered),
         hardware="" if compiled is None else hardware_text(compiled.hardware, compiled.device_kind),
-        compiled_by="" if compiled is None else str(inspection.compiled_by(compiled)),
+        compiled_by="" if compiled is None else inspection.compiler_of(compiled) or "",
         account=account,
     )
     general = tuple(number for number, ignore in enumerate(config.ignores) if ignore in used)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.analysis.cost.links import dimensions_along
 from sdyscope.facts.program import Partitioner
-from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
-from sdyscope.lint.subject import Subject
+from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, Unavailable, rule
+from sdyscope.lint.subject import NO_HARDWARE, Subject
 from sdyscope.words.counts import size
 from sdyscope.words.mesh import listed_axes
 
@@ -27,6 +27,8 @@ def slices_crossed_in_loop(subject: Subject) -> Iterator[Message]:
     forward pass, each of which may be a layer's gradient. A note where it is less than 64 KiB per
     step.
     """
+    if subject.compiled.is_text:
+        raise Unavailable(NO_HARDWARE)
     topology = subject.compiled.topology
     if topology is None or topology.size("slice") < 2:
         raise NotApplicable("What the program is compiled for is one slice.")

@@ -81,7 +81,7 @@ def parameter_gathered(subject: Subject) -> Iterator[Message]:
     batch_axes = _batch_axes(subject)
     told_batches = {batch.name for batch in batches(subject)}
     arguments = {
-        argument.row.lowered[subject.partitioner].index: argument
+        argument.row.lowered[subject.under].index: argument
         for argument in subject.arguments
         if argument.name not in told_batches and len(argument.shape) > 1
     }

@@ -72,6 +72,7 @@ from sdyscope.words.sharding import open_text, placed_text, placement_text, shor
 from sdyscope.words.snapshots import (
     NO_VIEWS,
     comparison_text,
+    header_text,
     renamed_axes_text,
     snapshot_name,
     snapshots_title,
@@ -226,7 +227,14 @@ def snapshots(document: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]
                     [change.word for change in snapshot.header],
                     "the same in both",
                 ),
-                "header": snapshot.header,
+                "header": [
+                    {
+                        "word": change.word,
+                        "before": header_text(change.word, change.before),
+                        "after": header_text(change.word, change.after),
+                    }
+                    for change in snapshot.header
+                ],
                 "notes": [
                     *(
                         [sentence(uncompared_parts_text(snapshot.not_compared))]

@@ -22,6 +22,7 @@ from sdyscope.words.source import (
     AS_LOWERED,
     AS_NOW,
     BLOCK,
+    NO_VALUES,
     difference_text,
     measured_text,
     told_once,
@@ -49,9 +50,9 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         "sentWithoutLine": document.sent_without_line,
         "legend": [
             SENT,
-            BLOCK,
+            *([] if document.is_text else [BLOCK]),
             *([] if report.profile is None else [measured_text(report.profile.measured)]),
-            *([] if document.propagations else [AS_LOWERED]),
+            *([] if document.propagations else [NO_VALUES if document.is_text else AS_LOWERED]),
             *([] if document.file is None else [AS_NOW]),
         ],
     }

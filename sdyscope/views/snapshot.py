@@ -13,6 +13,7 @@ from sdyscope.words.counts import counted, size
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.snapshots import (
     comparison_text,
+    header_text,
     item_text,
     renamed_axes_text,
     snapshot_name,
@@ -90,8 +91,8 @@ def comparison(compared: Comparison, sides: Sides = OF_PROGRAM) -> Iterator[Para
         yield Paragraph("")
     for change in compared.header:
         yield Paragraph(change.word, "heading", 2, 2)
-        yield Paragraph(f"- {change.before or 'none'}", "bad", 4, 2)
-        yield Paragraph(f"+ {change.after or 'none'}", "good", 4, 2)
+        yield Paragraph(f"- {header_text(change.word, change.before)}", "bad", 4, 2)
+        yield Paragraph(f"+ {header_text(change.word, change.after)}", "good", 4, 2)
     if compared.blocks is not None:
         yield from _blocks(compared.blocks)
     for difference in compared.changes:

@@ -21,6 +21,16 @@ def things_text(count: int) -> str:
     return f"{counted(count, 'tensor')} or {'collective' if count == 1 else 'collectives'}"
 
 
+def header_text(word: str, text: str) -> str:
+    """What a snapshot says of the whole program; a compiled program's text does not know it all.
+
+    Args:
+        word: what is said: ``mesh``, ``partitioners``, ``stages`` or ``hardware``.
+        text: it; empty where there is nothing.
+    """
+    return text or ("not known" if word in ("partitioners", "hardware") else "none")
+
+
 def snapshot_name(name: str) -> str:
     """A tensor's name; in a file a point is the program itself."""
     return "the top of the program" if name == "." else name

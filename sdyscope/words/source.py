@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from sdyscope.facts.measured import Measured
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.program import CompiledUnder
 from sdyscope.facts.source import LineCollectives, LineValues
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
@@ -33,6 +33,12 @@ def measured_text(measured: Measured) -> str:
 
 #: What the shardings are of a program that no partitioner propagates.
 AS_LOWERED = "The shardings are those that the lowered module says: it was not propagated."
+
+#: What there is of values in a compiled program's text.
+NO_VALUES = (
+    "The text of a compiled program says what is sent for a line, and nothing of how its values are "
+    "sharded."
+)
 
 #: What the text of a module's lines is.
 AS_NOW = (
@@ -78,7 +84,7 @@ def difference_text(values: LineValues) -> str:
 
 
 def collectives_text(
-    collectives: LineCollectives, mesh: Mesh | None, partitioners: Sequence[Partitioner] = ()
+    collectives: LineCollectives, mesh: Mesh | None, partitioners: Sequence[str] = ()
 ) -> str:
     """`all-gather over data=4 of 2 tensors sends 12.0 KiB`.
 
@@ -96,8 +102,14 @@ def collectives_text(
     return f"{partitioner_names(partitioners)}: {words}" if partitioners else words
 
 
+def sent_without_line_text(partitioner: CompiledUnder, sent: int) -> str:
+    """`Shardy: 12.0 KiB sent by collectives without a line`."""
+    under = f"{partitioner_name(partitioner)}: " if partitioner else ""
+    return f"{under}{size(sent)} sent by collectives without a line"
+
+
 def told_once(
-    collectives: Iterable[LineCollectives], meshes: Mapping[Partitioner, Mesh | None]
+    collectives: Iterable[LineCollectives], meshes: Mapping[CompiledUnder, Mesh | None]
 ) -> dict[str, list[LineCollectives]]:
     """The collectives of a line by their words, which those of several partitioners can share.
 
