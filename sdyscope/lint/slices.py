@@ -58,7 +58,9 @@ def slices_crossed_in_loop(subject: Subject) -> Iterator[Message]:
         yield _finding(subject.partitioner, members)
 
 
-def _finding(partitioner: Partitioner, members: Sequence[tuple[Collective, Part]]) -> Message:
+def _finding(
+    partitioner: Partitioner | None, members: Sequence[tuple[Collective, Part]]
+) -> Message:
     collective, part = max(members, key=lambda pair: pair[0].sent)
     sent = sum(each.sent for each, _ in members)
     times = sum(each.count for each, _ in members)

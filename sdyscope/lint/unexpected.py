@@ -303,7 +303,7 @@ def _is_lost(part: Part, batch_axes: frozenset[str], is_batch: set[str]) -> bool
 
 
 def _lost_finding(
-    partitioner: Partitioner,
+    partitioner: Partitioner | None,
     batch_axes: frozenset[str],
     members: Sequence[tuple[Collective, Part]],
 ) -> Message:

@@ -145,7 +145,9 @@ def _title(across: Across, labels: tuple[str, str], stages: Mapping[str, dict[st
         return f"{a} and {b} could not be compared."
     differing = [stage for stage in reversed(compared.values()) if not stage["same"]]
     if not differing:
-        partial = ", as far as they were compared" if _leaves_out(compared) else ""
+        # Compilers of two kinds of hardware are given the same module.
+        whole = across == "hardware" or len(compared) == len(stages)
+        partial = "" if whole and not _leaves_out(compared) else ", as far as they were compared"
         return f"The same {across_text(across, a)} and {b}{partial}."
     return sentence(differing[0]["words"])
 

@@ -67,8 +67,8 @@ class Headline:
 
 
 def headlines(
-    shown: ShownProgram,
-    checked: Check,
+    shown: ShownProgram | None,
+    checked: Check | None,
     decided: PropagateDocument | None,
     held: MemoryDocument | None,
     sent: CommsDocument | None,
@@ -78,20 +78,20 @@ def headlines(
     """All there are. Where nothing is wrong, the first says so.
 
     Args:
-        shown: its tensors.
-        checked: what was requested against what was lowered.
+        shown: its tensors; None for a compiled program's text.
+        checked: what was requested against what was lowered; None likewise.
         decided: its values; None where they are not known.
         held: what a device holds; None likewise.
         sent: what a device sends; None likewise.
         begun: where the partitioners begin to differ, the largest first.
         fix: edits of its source; None where none were looked for.
     """
-    wrong = sorted(_wrong(shown, checked, decided), key=lambda headline: headline.tone != "bad")
     costs = (*_between_partitioners(decided, held, sent, begun), *_remade(sent), *_savings(held))
+    if shown is None or checked is None:
+        return (*costs, *_largest(sent))
+    wrong = sorted(_wrong(shown, checked, decided), key=lambda headline: headline.tone != "bad")
     good: tuple[Headline, ...] = ()
-    if not any(tensor.requested for tensor in shown.tensors) and any(
-        tensor.by_author for tensor in shown.tensors
-    ):
+    if shown.is_authored and not any(tensor.requested for tensor in shown.tensors):
         words = "No sharding is requested: where tensors live is left to the compiler."
         good = (Headline("plain", words, "", "tensors"),)
     elif not wrong and checked.compared:
@@ -293,11 +293,15 @@ def _largest(sent: CommsDocument | None) -> Iterator[Headline]:
     place = source or largest.scope
     share = _percent(largest.sent / program.total.sent)
     under = f" under {partitioner_name(program.partitioner)}" if len(sent.programs) > 1 else ""
-    axes = axes_text(first.axes, program.mesh)
+    over = (
+        f"in groups of {first.group_size}"
+        if program.mesh is None
+        else f"over {axes_text(first.axes, program.mesh)}"
+    )
     what = (
-        f"collective{under} is {indefinite(first.kind)} over {axes}"
+        f"collective{under} is {indefinite(first.kind)} {over}"
         if largest.count == 1
-        else f"collectives{under} are {counted(largest.count, first.kind)} over {axes}"
+        else f"collectives{under} are {counted(largest.count, first.kind)} {over}"
     )
     why = causes_text(largest.origins, callers=largest.callers)
     detail = f"{size(largest.sent)} per step" + (f", for {place}" if place else "")

@@ -39,7 +39,7 @@ from sdyscope.words.over_time import (
     holding_name,
     peak_sentence,
 )
-from sdyscope.words.partitioners import needs_sentence, partitioner_name
+from sdyscope.words.partitioners import needs_sentence, partitioner_name, stored_sentence
 from sdyscope.words.places import source_text
 from sdyscope.words.propagation import origin_text
 from sdyscope.words.tone import Tone
@@ -65,7 +65,9 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         reasons = [missing.reason for missing in report.unavailable if missing.stage == "compiled"]
         raise SdyscopeError(" ".join(["Memory is not known.", *reasons[:1]]))
     return {
-        "title": needs_sentence(needs_of(report.memory)),
+        "title": stored_sentence(report.memory.compiled[0].stored)
+        if report.memory.compiled[0].is_text
+        else needs_sentence(needs_of(report.memory)),
         "programs": [_program(memory) for memory in report.memory.compiled],
         "steps": [
             _step(step, partitioners)
@@ -182,18 +184,19 @@ def _legend(memory: Memory) -> tuple[str, ...]:
 
 def _notes(memory: Memory) -> Iterator[tuple[str, Tone]]:
     """What stands below, each with its tone."""
-    name = partitioner_name(memory.partitioner)
-    yield f"{name}: {compiled_text(memory.hardware, memory.device_kind)}.", "plain"
+    under = f"{partitioner_name(memory.partitioner)}: " if memory.partitioner else ""
+    if compiled := compiled_text(memory.hardware, memory.device_kind):
+        yield f"{under}{compiled}.", "plain"
     if memory.equal is False:
-        yield f"{name}: {sentence(agreement_text(memory.equal))}", "bad"
+        yield f"{under}{sentence(agreement_text(memory.equal))}", "bad"
     for text, tone in sureness_texts(memory.sureness):
-        yield f"{name}: {sentence(text)}", tone
+        yield f"{under}{sentence(text)}", tone
     if memory.results_table:
-        yield f"{name}: {sentence(results_table_text(memory.results_table))}", "plain"
+        yield f"{under}{sentence(results_table_text(memory.results_table))}", "plain"
     if memory.compiler is not None and memory.compiler.peak:
-        yield f"{name}: {sentence(peak_text(memory.compiler.peak))}", "plain"
+        yield f"{under}{sentence(peak_text(memory.compiler.peak))}", "plain"
     for text in memory_remarks(memory.notes):
-        yield f"{name}: {text}", "warning"
+        yield f"{under}{text}", "warning"
 
 
 def _saving(saving: Saving) -> dict[str, Any]:

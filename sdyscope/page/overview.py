@@ -25,11 +25,10 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     """
     shown = report.show
     return {
-        "arguments": shown.arguments,
-        "apart": apart_text(shown.arguments),
-        "results": shown.results,
+        "arguments": None if shown is None else shown.arguments,
+        "apart": "" if shown is None else apart_text(shown.arguments),
         "groups": list(_groups(report)),
-        "ops": shown.ops,
+        "ops": {} if shown is None else shown.ops,
         "memory": [
             {
                 "partitioner": memory.partitioner,
@@ -67,7 +66,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         "edits": None if report.fix is None else edits(report.fix),
         # A module has no source that could be edited.
         "notTried": not_tried_text() if report.fix is None and not report.file else "",
-        "notes": remark_texts(shown.notes),
+        "notes": [] if shown is None else remark_texts(shown.notes),
         "missing": [
             {
                 "words": sentence(

@@ -63,6 +63,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     Raises:
         SdyscopeError: Shardy did not propagate it, or no axis moved.
     """
+    inspection.chosen(None)  # of a compiled program's text, says that there is none
     propagate = report.propagate
     known = () if propagate is None else propagate.propagations
     if not any(propagation.partitioner == "shardy" for propagation in known):

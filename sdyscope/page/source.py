@@ -46,6 +46,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         "notCompiled": document.not_compiled,
         "files": [_file(file, document, pool, times) for file in document.files],
         "measured": bool(times),
+        "blocks": not document.is_text,
         "withoutLine": document.without_line,
         "sentWithoutLine": document.sent_without_line,
         "legend": [

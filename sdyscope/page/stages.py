@@ -16,6 +16,7 @@ from sdyscope.facts.measured import Measured
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.values.source import PathWords
+from sdyscope.words.account import NOT_IN_TEXT
 from sdyscope.words.counts import bound_text, counted, listed, size
 from sdyscope.words.findings import Check
 from sdyscope.words.hardware import hardware_text
@@ -66,8 +67,8 @@ class Stage:
 
 
 def stages(
-    shown: ShownProgram,
-    checked: Check,
+    shown: ShownProgram | None,
+    checked: Check | None,
     decided: PropagateDocument | None,
     held: MemoryDocument | None,
     sent: CommsDocument | None,
@@ -78,8 +79,8 @@ def stages(
     """The five, in order.
 
     Args:
-        shown: the tensors.
-        checked: what `check` found.
+        shown: the tensors; None for a compiled program's text.
+        checked: what `check` found; None likewise.
         decided: every value after propagation, if it was propagated.
         held: what a device holds, if it was compiled.
         sent: what a device sends, likewise.
@@ -88,16 +89,20 @@ def stages(
         missing: what is not there.
     """
     return (
-        _requested(shown),
-        _lowered(checked, missing),
-        _propagated(decided, missing),
+        _not_in_text("requested") if shown is None else _requested(shown),
+        _not_in_text("lowered") if checked is None else _lowered(checked, missing),
+        _not_in_text("propagated") if shown is None else _propagated(decided, missing),
         _compiled(held, sent, missing),
-        _executed(ran, timed, missing, runs=any(tensor.by_author for tensor in shown.tensors)),
+        _executed(ran, timed, missing, runs=shown is not None and shown.is_authored),
     )
 
 
+def _not_in_text(name: StageName) -> Stage:
+    return Stage(name, "unknown", "not known", NOT_IN_TEXT)
+
+
 def _requested(shown: ShownProgram) -> Stage:
-    if not any(tensor.by_author for tensor in shown.tensors):
+    if not shown.is_authored:
         return Stage("requested", "unknown", "not known", remark_text(Remark("request unknown")))
     asked = [tensor for tensor in shown.tensors if tensor.by_author]
     named = [tensor for tensor in asked if tensor.requested is not None]
@@ -199,7 +204,8 @@ def _compiled(
         for program in (sent.programs if sent is not None else ())
     ]
     first = held.compiled[0]
-    parts = [f"Compiled for {hardware_text(first.hardware, first.device_kind)}."]
+    on = hardware_text(first.hardware, first.device_kind)
+    parts = ["The text does not say for what." if first.is_text else f"Compiled for {on}."]
     if needs:
         parts.append(f"A device needs {_each(needs)}.")
     if sends:
@@ -228,7 +234,7 @@ def _executed(
             return _unknown("executed", missing)
         words = "--run executes it and checks every shard and number."
         if not runs:
-            words = "A module has no input values: run the program that it was lowered from."
+            words = "A file has no input values: run the program that it is of."
         verdict = "measured" if measured else "not run"
         return Stage("executed", "unknown", verdict, f"{measured} {words}".strip())
     machine = ran.machine

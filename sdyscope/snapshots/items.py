@@ -46,7 +46,7 @@ def compiled_cells(
     return tuple(StageText("compiled", text, partitioner) for partitioner, text in texts.items())
 
 
-def texts_of(cells: Sequence[StageText], partitioners: Sequence[Partitioner]) -> Texts:
+def texts_of(cells: Sequence[StageText], partitioners: Sequence[Partitioner | None]) -> Texts:
     """What was said, in full."""
     texts: dict[Stage, dict[Partitioner | None, str]] = {}
     for cell in cells:

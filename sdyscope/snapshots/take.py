@@ -67,12 +67,10 @@ def take(
         raise failure
     partial = stages is None if partial is None else partial
     is_known = staged.program is not None and staged.traced is not None
-    if staged.is_compiled:
-        if {*DEFAULT} & {*(stages or ())}:
-            staged.chosen(None)  # which says that there is none
-        stages = ("compiled",)
-    elif stages is None:
-        stages = DEFAULT if is_known else DEFAULT[1:]
+    if stages is None:
+        stages = ("compiled",) if staged.is_compiled else DEFAULT if is_known else DEFAULT[1:]
+    elif staged.is_compiled and {*stages} != {"compiled"}:
+        staged.chosen(None)  # which says that there is no other
     elif "requested" in stages and not is_known:
         raise TargetError(
             f"{staged.name} is a module that was lowered before, which does not say what was "
@@ -161,7 +159,7 @@ class _Taken:
             kind = _ROWS.get(tensor.kind)
             if kind is None or not tensor.is_authored:
                 continue
-            texts: dict[Stage, dict[Partitioner, str]] = {}
+            texts: dict[Stage, dict[Partitioner | None, str]] = {}
             for partitioner in self.staged.lowered:
                 there = tensor.lowered.get(partitioner)
                 if there is not None and kind not in ("argument", "result"):
@@ -260,4 +258,3 @@ def _requested(asked: RequestedTensor | None) -> str:
     except ConversionError:
         return in_memory(str(asked.sharding), asked.memory)
     return in_memory(sharding_text(None, place, asked.sharding.mesh, opened), asked.memory)
-

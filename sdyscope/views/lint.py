@@ -105,7 +105,9 @@ def _summary(lint: Lint | LintedProgram, rules: int, findings: Sequence[Finding]
     Of a compiled program's text, `jit_step: 3 of 41 rules, nothing found`: most need more.
     """
     if lint.partitioners:
-        start = f"{lint.name}: {counted(rules, 'rule')} under {partitioner_names(lint.partitioners)}"
+        start = (
+            f"{lint.name}: {counted(rules, 'rule')} under {partitioner_names(lint.partitioners)}"
+        )
     else:
         run = rules - len({skipped.rule for skipped in lint.not_run})
         start = f"{lint.name}: {run:,} of {counted(rules, 'rule')}"

@@ -32,6 +32,18 @@ def partitioner_names(partitioners: Iterable[str | None]) -> str:
     return " and ".join(filter(None, map(partitioner_name, partitioners)))
 
 
+def module_text(name: str, partitioner: str | None) -> str:
+    """``jit_step for Shardy``; of a module that is for none, whose program it is.
+
+    Args:
+        name: the module's.
+        partitioner: None for what one device runs, of a compiled program's text.
+    """
+    if partitioner is None:
+        return f"{name}, the compiled program of one device"
+    return f"{name} for {partitioner_name(partitioner)}"
+
+
 def sends_sentence(sent: Sequence[tuple[str | None, int]], bound: str = "") -> str:
     """What a device sends in a step.
 
@@ -55,6 +67,11 @@ def sends_sentence(sent: Sequence[tuple[str | None, int]], bound: str = "") -> s
         f"Under {more} a device sends {many / few:.1f} times the bytes: {bound}{size(many)} per "
         f"step, not {size(few)}."
     )
+
+
+def stored_sentence(stored: int) -> str:
+    """What a device holds of arguments and results, where no more than that is known."""
+    return f"A device holds {size(stored)} of arguments and results."
 
 
 def needs_sentence(needed: Sequence[tuple[str | None, MemoryAnalysis]]) -> str:

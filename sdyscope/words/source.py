@@ -36,7 +36,7 @@ AS_LOWERED = "The shardings are those that the lowered module says: it was not p
 
 #: What there is of values in a compiled program's text.
 NO_VALUES = (
-    "The text of a compiled program says what is sent for a line, and nothing of how its values are "
+    "The text of a compiled program says what is sent for a line, not how the line's values are "
     "sharded."
 )
 

@@ -45,7 +45,7 @@ export function mount(_root, { report, data, slots, state }) {
 }
 
 function facts(report) {
-  const parts = [`${report.file ? "read" : "lowered"} by JAX ${report.jax}`];
+  const parts = report.jax ? [`${report.file ? "read" : "lowered"} by JAX ${report.jax}`] : [];
   if (report.compiledFor) parts.push(`compiled for ${report.compiledFor}`);
   if (report.file) parts.push(report.file);
   return parts.map((words) => el("span", {}, el("bdi", {}, words)));
@@ -122,7 +122,7 @@ function stageItem(stage, report) {
   const where = {
     requested: "by the author",
     lowered: "by JAX",
-    propagated: `by ${report.partitioners.map(partitionerName).join(" and ")}`,
+    propagated: `by ${report.partitioners.map(partitionerName).join(" and ") || "XLA"}`,
     compiled: report.compiledFor ? `for ${report.compiledFor}` : "by XLA",
     executed: "on devices",
   };
@@ -147,7 +147,7 @@ function stageItem(stage, report) {
 
 function cards(data, state) {
   return [
-    argumentsCard(data),
+    data.arguments ? argumentsCard(data) : null,
     data.memory.length ? memoryCard(data) : null,
     data.comms.length ? commsCard(data) : null,
     findingsCard(data, state),

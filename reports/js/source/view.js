@@ -11,7 +11,8 @@ const BESIDE = 2;
 export function mount(_root, { report, data, slots, state, shared }) {
   const sides = sidesOf(data);
   const rows = new Map();
-  const context = { report, state, shared, sides, rows, measured: data.measured };
+  const { measured, blocks } = data;
+  const context = { report, state, shared, sides, rows, measured, blocks };
   // Files of libraries are folded where there are others.
   const own = data.files.some((file) => !file.library);
   slots.files.append(...data.files.map((file) => fileSection(file, own, context)));
@@ -58,7 +59,7 @@ function fileSection(file, own, context) {
         )
       : null,
   ];
-  const list = el("ol.source-lines", { "aria-label": file.file }, heads(sides, measured));
+  const list = el("ol.source-lines", { "aria-label": file.file }, heads(context));
   let before = null;
   for (const line of file.lines) {
     if (before !== null && line.line !== before + 1 && !file.unread) {
@@ -81,7 +82,7 @@ function sideSize(side, bytes, sides) {
 }
 
 /** What the columns are; screen readers hear it at each figure instead. */
-function heads(sides, measured) {
+function heads({ sides, measured, blocks }) {
   return el(
     "li.source-heads",
     { "aria-hidden": "true" },
@@ -89,13 +90,13 @@ function heads(sides, measured) {
     sides.map((side) =>
       el("span.source-figure", {}, sides.length > 1 ? `sent, ${partitionerName(side)}` : "sent"),
     ),
-    el("span.source-figure", {}, "block"),
+    blocks ? el("span.source-figure", {}, "block") : null,
     el("span.source-number", {}, "line"),
   );
 }
 
 function lineItem(line, file, context) {
-  const { state, sides, rows, measured } = context;
+  const { state, sides, rows, measured, blocks } = context;
   const key = `${file.file}:${line.line}`;
   const facts = line.values.length + line.collectives.length + line.findings.length;
   const code = el(
@@ -109,7 +110,7 @@ function lineItem(line, file, context) {
       { data: { quiet: "" } },
       measured ? timeFigure(line) : null,
       sides.map(() => el("span.source-figure")),
-      el("span.source-figure"),
+      blocks ? el("span.source-figure") : null,
       el("span.source-number", {}, String(line.line)),
       el("div.source-body", {}, code),
     );
@@ -132,8 +133,10 @@ function lineItem(line, file, context) {
     "li.source-line",
     { data: { tone: toneOf(line) } },
     measured ? timeFigure(line) : null,
-    sides.map((side) => figure(line.sent[side], `sent, ${partitionerName(side)}`)),
-    figure(line.block, "block"),
+    sides.map((side) =>
+      figure(line.sent[side], side ? `sent, ${partitionerName(side)}` : "sent"),
+    ),
+    blocks ? figure(line.block, "block") : null,
     button,
     el("div.source-body", {}, code, el("span.source-beside", {}, beside(line, context))),
   );
@@ -314,7 +317,11 @@ function notes(data) {
       ? el("p.muted", {}, `${count(data.withoutLine, "value")} without a line in the source`)
       : null,
     rest.map(([side, sent]) =>
-      el("p.muted", {}, `${size(sent)} sent under ${partitionerName(side)} without a line`),
+      el(
+        "p.muted",
+        {},
+        `${size(sent)} sent${side ? ` under ${partitionerName(side)}` : ""} without a line`,
+      ),
     ),
   ]
     .flat()
