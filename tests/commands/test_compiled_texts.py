@@ -233,26 +233,6 @@ def test_a_text_read_as_a_module_is_for_no_partitioner(sdyscope, text):
         sdyscope(command, text, "--partitioner", "gspmd").said("Leave --partitioner out")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("show",),
-        ("check",),
-        ("propagate",),
-        ("explain", "x"),
-        ("fix",),
-        ("search",),
-        ("run",),
-        ("verify",),
-        ("graph", "--at", "propagated"),
-    ],
-    ids=lambda words: words[0],
-)
-def test_what_needs_another_stage_says_so(sdyscope, text, words):
-    command, *rest = words
-    sdyscope(command, text, *rest).said("the stages before are not in it", "`lint`", "`source`")
-
-
 def test_what_no_stage_before_says_is_not_there(text):
     program = read(text)
     assert (program.requested, program.failures, program.traced) == ((), {}, None)
