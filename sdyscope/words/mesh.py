@@ -192,6 +192,13 @@ def over_text(
     return axes_text(axes, mesh) or "a single device"
 
 
+def along_text(axes: Sequence[AxisRef] | None, mesh: Mesh | None, group_size: int | None) -> str:
+    """The same behind a collective's name: ``over data=4``; without a mesh ``in groups of 4``."""
+    if mesh is None and group_size is not None:
+        return f"in groups of {group_size:,}"
+    return f"over {axes_text(axes, mesh)}"
+
+
 def axis_text(axis: object) -> str:
     """A mesh axis, or anything that is written with axes: `a:(1)2` for `"a":(1)2`."""
     text = str(axis)

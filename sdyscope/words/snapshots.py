@@ -58,6 +58,21 @@ def item_text(item: Item) -> str:
     return count + "; ".join(f"{label} {cell.text}" for label, cell in cells)
 
 
+def differing_texts(before: Sequence[Item], after: Sequence[Item]) -> tuple[str, str]:
+    """What two snapshots say of the same tensors, without what both say."""
+    if max(len(before), len(after)) == 1:
+        old, new = stage_texts(before), stage_texts(after)
+        return _without(old, new), _without(new, old)
+    return (
+        "; ".join(item_text(item) for item in before if item not in after),
+        "; ".join(item_text(item) for item in after if item not in before),
+    )
+
+
+def _without(texts: Mapping[str, str], others: Mapping[str, str]) -> str:
+    return "; ".join(f"{key} {text}" for key, text in texts.items() if others.get(key) != text)
+
+
 def places_text(places: Sequence[int]) -> str:
     """Ascending numbers in runs, as a file has them: ``1,4..6,8..20/2``, the last every second."""
     runs: list[list[int]] = []
