@@ -28,6 +28,7 @@ from sdyscope.lint import Linted
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import FilePath
+from sdyscope.words.account import NOT_COMPILED
 from sdyscope.words.findings import Finding
 
 
@@ -119,7 +120,7 @@ def source_document(
     with suppress(CompilerError, MissingStageError):  # The account says why.
         propagated = propagate_document(program)
     comms: CommsDocument | None = None
-    not_compiled = "" if compiled else "the program was not compiled"
+    not_compiled = "" if compiled else NOT_COMPILED
     if compiled:
         try:
             comms = comms_document(program, on)

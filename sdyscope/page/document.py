@@ -35,7 +35,7 @@ from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, UnavailableStage, stages
 from sdyscope.values.source import FilePath, PathWords
 from sdyscope.version import own_version
-from sdyscope.words.account import NO_COMPILE, NOT_IN_TEXT, account_lines
+from sdyscope.words.account import NO_COMPILE, NOT_COMPILED, NOT_IN_TEXT, account_lines
 from sdyscope.words.findings import Check, Finding, finding_of, folded
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 from sdyscope.words.paths import file_text, shortened
@@ -240,7 +240,7 @@ def document(
             decided,
             sent,
             lint.findings,
-            not_compiled="" if sent is not None else "the program was not compiled",
+            not_compiled="" if sent is not None else NOT_COMPILED,
             text=source_text,
         ),
         unavailable=tuple(part for part in missing if not _is_told(part, missing)),

@@ -17,7 +17,7 @@ from sdyscope.words.counts import counted, size
 from sdyscope.words.counts import sentence as as_sentence
 from sdyscope.words.hardware import compiled_text
 from sdyscope.words.memory import PARTS, TEXT_LACKS
-from sdyscope.words.mesh import mesh_words, over_text
+from sdyscope.words.mesh import NO_MESH, mesh_words, over_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names, stored_sentence
 from sdyscope.words.places import shown_name, source_text
 
@@ -109,7 +109,7 @@ def _render(report: Report, rows: int) -> str:
             rows=rows,
             marks=MARKS,
             compiled_for=compiled_text(report.hardware, report.device_kind),
-            meshes=[mesh_words(mesh) for mesh in report.meshes],
+            meshes=[mesh_words(mesh) for mesh in report.meshes] or [NO_MESH],
             differing=differing,
             edits=None if report.fix is None else edits(report.fix),
             findings=report.findings,

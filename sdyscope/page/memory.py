@@ -19,6 +19,7 @@ from sdyscope.terminal.steps import distinct_memory
 from sdyscope.words.counts import sentence
 from sdyscope.words.hardware import compiled_text
 from sdyscope.words.memory import (
+    NOTHING_SAVED,
     agreement_text,
     group_text,
     held_text,
@@ -99,7 +100,7 @@ def _program(memory: Memory) -> dict[str, Any]:
         "savings": list(map(_saving, savings)),
         "saved": sentence(savings_text(sum(saving.saves for saving in savings)))
         if savings
-        else "Every tensor is held once, or no free mesh axis divides it.",
+        else NOTHING_SAVED,
         "beyond": [sentence(redundant_text(tensors)) for tensors in redundant(memory.tensors)],
         "legend": list(map(sentence, _legend(memory))),
     }

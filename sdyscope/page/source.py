@@ -24,6 +24,7 @@ from sdyscope.words.source import (
     BLOCK,
     NO_VALUES,
     difference_text,
+    line_time_text,
     measured_text,
     told_once,
     unread_text,
@@ -96,8 +97,7 @@ def _file(
 def _time(time: LineTime | None) -> dict[str, str]:
     if time is None:
         return {}
-    within = f", {time_text(time.collectives)} of it in collectives" if time.collectives else ""
-    return {"time": time_text(time.seconds), "timeWords": f"{time_text(time.seconds)}{within}"}
+    return {"time": time_text(time.seconds), "timeWords": line_time_text(time)}
 
 
 def _line(

@@ -12,6 +12,7 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.words.counts import counted, size
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.snapshots import (
+    IN_BOTH,
     comparison_text,
     header_text,
     item_text,
@@ -40,7 +41,7 @@ class Sides:
 #: A snapshot and the program as it is now.
 OF_PROGRAM = Sides("only in the snapshot: ", "not in the snapshot: ", "as before")
 #: Two snapshots.
-OF_TWO = Sides("only in the first: ", "only in the second: ", "the same in both")
+OF_TWO = Sides("only in the first: ", "only in the second: ", IN_BOTH)
 
 
 def paragraphs(document: SnapshotDocument) -> Iterator[Paragraph]:

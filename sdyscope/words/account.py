@@ -13,6 +13,9 @@ from sdyscope.words.remarks import remark_text
 #: Why nothing is known of the compiled stage where nobody asked for it.
 NO_COMPILE: Final = "Left out by --no-compile."
 
+#: Why nothing is known of what is compiled where it was not, a clause.
+NOT_COMPILED: Final = "the program was not compiled"
+
 #: Why nothing is known of the stages before the compiled one.
 NOT_IN_TEXT: Final = "It is not in the text of a compiled program."
 

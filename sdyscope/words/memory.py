@@ -87,6 +87,9 @@ def redundant_text(redundant: Redundant) -> str:
     return f"{size(redundant.replicated)} per device are redundant in {tensors} {why}"
 
 
+#: Where nothing could be sharded further.
+NOTHING_SAVED: Final = "Every tensor is held once, or no free mesh axis divides it."
+
 #: What is not known of a compiled program's text.
 TEXT_LACKS: Final = (
     "the text of a compiled program has neither temporaries nor global tensor sizes: name the "

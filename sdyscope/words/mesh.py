@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sdyscope.syntax.strings import label, unescape
 from sdyscope.values.mesh import AxisRef, IotaTile, Mesh
@@ -175,6 +176,10 @@ def names_text(axes: Sequence[str | AxisRef]) -> str:
 def listed_axes(axes: Iterable[str | AxisRef]) -> str:
     """`data`, `data and model`: axes by name in a sentence."""
     return listed([label(axis) if isinstance(axis, str) else axis_text(axis) for axis in axes])
+
+
+#: Where nobody says which mesh a program is on.
+NO_MESH: Final = "no mesh is named"
 
 
 def over_text(

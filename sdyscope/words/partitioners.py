@@ -69,6 +69,21 @@ def sends_sentence(sent: Sequence[tuple[str | None, int]], bound: str = "") -> s
     )
 
 
+def picture_title(name: str) -> str:
+    """What a picture of what a program sends is called."""
+    return f"{name}: what a device sends in a step"
+
+
+def picture_basis(compiled: str) -> str:
+    """What its bars are, and of what they are counted.
+
+    Args:
+        compiled: for what the program was compiled, in words; empty where nobody says.
+    """
+    of = f" that is {compiled}" if compiled else ""
+    return f"by kind of collective, and in how many; counted from the program{of}"
+
+
 def stored_sentence(stored: int) -> str:
     """What a device holds of arguments and results, where no more than that is known."""
     return f"A device holds {size(stored)} of arguments and results."

@@ -15,6 +15,9 @@ NO_VIEWS = (
     "other views of both."
 )
 
+#: What two snapshots have alike.
+IN_BOTH: Final = "the same in both"
+
 
 def things_text(count: int) -> str:
     """``36 tensors or collectives``: what a snapshot has."""

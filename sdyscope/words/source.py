@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from sdyscope.facts.measured import Measured
+from sdyscope.facts.measured import LineTime, Measured
 from sdyscope.facts.program import CompiledUnder
 from sdyscope.facts.source import LineCollectives, LineValues
 from sdyscope.values.mesh import Mesh
@@ -15,6 +15,7 @@ from sdyscope.words.mesh import over_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.paths import file_text
 from sdyscope.words.places import op_text, shown_name
+from sdyscope.words.rates import time_text
 from sdyscope.words.sharding import short
 from sdyscope.words.types import value_type_text
 
@@ -29,6 +30,12 @@ def measured_text(measured: Measured) -> str:
         f"measured: what the instructions of the line take in a step, on average over {runs} of "
         f"{measured.program}, by a trace; those that run at the same time count each"
     )
+
+
+def line_time_text(time: LineTime) -> str:
+    """What a line takes in a step, and how much of that in collectives."""
+    within = f", {time_text(time.collectives)} of it in collectives" if time.collectives else ""
+    return f"{time_text(time.seconds)}{within}"
 
 
 #: What the shardings are of a program that no partitioner propagates.
