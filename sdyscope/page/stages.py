@@ -95,10 +95,11 @@ def stages(
         timed: what a trace measured of it, if one was given.
         missing: what is not there.
     """
+    not_there = Stage("propagated", "unknown", *NOT_THERE)
     return (
         _requested(shown),
         _lowered(checked, missing),
-        _propagated(decided, missing, is_text=shown is None),
+        not_there if shown is None else _propagated(decided, missing),
         _compiled(held, sent, missing),
         _executed(ran, timed, missing, runs=shown is not None and shown.is_authored),
     )
@@ -137,11 +138,7 @@ def _lowered(checked: Check | None, missing: Sequence[UnavailableStage]) -> Stag
     return Stage("lowered", state, *said)
 
 
-def _propagated(
-    decided: PropagateDocument | None, missing: Sequence[UnavailableStage], *, is_text: bool
-) -> Stage:
-    if is_text:
-        return Stage("propagated", "unknown", *NOT_THERE)
+def _propagated(decided: PropagateDocument | None, missing: Sequence[UnavailableStage]) -> Stage:
     if decided is None:
         return _unknown("propagated", missing)
     known = decided.propagations
