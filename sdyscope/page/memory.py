@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sdyscope.analysis.memory.memory import Memory
+from sdyscope.analysis.memory.memory import Memory, MemoryDocument
 from sdyscope.analysis.memory.options import Saving, redundant, saved_together
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.compiled import MemoryAnalysis
@@ -15,6 +15,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
 from sdyscope.page.headlines import needs_of
+from sdyscope.terminal.alike import by_partitioner
 from sdyscope.terminal.steps import distinct_memory
 from sdyscope.words.counts import sentence
 from sdyscope.words.hardware import compiled_text
@@ -69,7 +70,11 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         "title": stored_sentence(report.memory.compiled[0].stored)
         if report.memory.compiled[0].is_text
         else needs_sentence(needs_of(report.memory)),
-        "programs": [_program(memory) for memory in report.memory.compiled],
+        "needs": needs(report.memory),
+        "holds": [
+            {"partitioners": list(partitioners), **_holds(memory)}
+            for memory, partitioners in by_partitioner(report.memory.compiled, _holds)
+        ],
         "steps": [
             _step(step, partitioners)
             for step, partitioners in distinct_memory(report.memory.over_time)
@@ -78,12 +83,10 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     }
 
 
-def _program(memory: Memory) -> dict[str, Any]:
-    compiler = memory.compiler
+def _holds(memory: Memory) -> dict[str, Any]:
+    """What a device holds by group, and what of it others could hold."""
     savings = saved_together(memory.under_sharded)
     return {
-        "partitioner": memory.partitioner,
-        "needs": None if compiler is None else needs(compiler),
         "groups": [
             {
                 "kind": group.kind,
@@ -163,17 +166,26 @@ _STACKED = (
 )
 
 
-def needs(analysis: MemoryAnalysis) -> dict[str, Any]:
-    """What a device needs: in all, and by part (its name, what it is called and bytes)."""
+def needs(held: MemoryDocument | None) -> list[dict[str, Any]]:
+    """What a device needs under each partitioner, as far as the compiler says.
 
-    def row(part: MemoryPart) -> tuple[str, str, int]:
+    In all, and by the parts that there are under any: a name, what it is called and bytes.
+    """
+    known = needs_of(held)
+    parts = [part for part in _STACKED if any(analysis.part(part) for _, analysis in known)]
+
+    def row(analysis: MemoryAnalysis, part: MemoryPart) -> tuple[str, str, int]:
         return part.value, part_text(part, analysis.aliases), analysis.part(part)
 
-    return {
-        "total": analysis.total,
-        "parts": [row(part) for part in _STACKED if analysis.part(part)],
-        "aliases": row(MemoryPart.ALIASES),
-    }
+    return [
+        {
+            "partitioner": partitioner,
+            "total": analysis.total,
+            "parts": [row(analysis, part) for part in parts],
+            "aliases": row(analysis, MemoryPart.ALIASES),
+        }
+        for partitioner, analysis in known
+    ]
 
 
 def _legend(memory: Memory) -> tuple[str, ...]:

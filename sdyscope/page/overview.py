@@ -29,14 +29,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         "apart": "" if shown is None else apart_text(shown.arguments),
         "groups": list(_groups(report)),
         "ops": {} if shown is None else shown.ops,
-        "memory": [
-            {
-                "partitioner": memory.partitioner,
-                **needs(memory.compiler),
-            }
-            for memory in (report.memory.compiled if report.memory is not None else ())
-            if memory.compiler is not None
-        ],
+        "memory": needs(report.memory),
         "comms": [
             {
                 "partitioner": program.partitioner,

@@ -26,11 +26,13 @@ from sdyscope.words.source import (
     NO_VALUES,
     collectives_text,
     finding_text,
+    no_collectives_text,
     sent_without_line_text,
     told_once,
     unread_text,
     values_text,
     way_text,
+    without_line_text,
 )
 
 #: How many kinds of values of a line are shown unless all are asked for.
@@ -196,7 +198,7 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
     if not document.is_text:
         yield Paragraph(BLOCK, "muted")
     if document.not_compiled:
-        yield Paragraph(f"No collectives: {document.not_compiled}", "warning")
+        yield Paragraph(no_collectives_text(document.not_compiled), "warning")
     hidden = [file for file in document.files if file not in shown]
     if hidden:
         lines = sum(len([line for line in file.lines if line.function]) for file in hidden)
@@ -207,16 +209,10 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
             "muted",
         )
     if document.without_line:
-        verb = "has" if document.without_line == 1 else "have"
-        yield Paragraph(
-            f"{counted(document.without_line, 'value')} {verb} no line in the source", "muted"
-        )
+        yield Paragraph(without_line_text(document.without_line), "muted")
     for partitioner, sent in document.sent_without_line.items():
         if sent:
-            yield Paragraph(
-                sent_without_line_text(partitioner, sent),
-                "warning",
-            )
+            yield Paragraph(sent_without_line_text(partitioner, sent), "warning")
     elsewhere = sum(finding.source is None for finding in document.findings)
     if elsewhere:
         yield Paragraph(

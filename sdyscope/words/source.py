@@ -109,6 +109,16 @@ def collectives_text(
     return f"{partitioner_names(partitioners)}: {words}" if partitioners else words
 
 
+def no_collectives_text(reason: str) -> str:
+    """Why nothing is known of collectives, a sentence."""
+    return f"No collectives: {reason}"
+
+
+def without_line_text(values: int) -> str:
+    """How many values have no line."""
+    return f"{counted(values, 'value')} {'has' if values == 1 else 'have'} no line in the source"
+
+
 def sent_without_line_text(partitioner: CompiledUnder, sent: int) -> str:
     """`Shardy: 12.0 KiB sent by collectives without a line`."""
     under = f"{partitioner_name(partitioner)}: " if partitioner else ""

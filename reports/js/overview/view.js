@@ -1,7 +1,7 @@
 // The overview: the mesh, the stages, the numbers, and what is most worth knowing.
 
 import { el } from "../base/dom.js";
-import { count, memoryPart, memoryParts, partitionerName, size, whole } from "../base/format.js";
+import { count, partitionerName, size, whole } from "../base/format.js";
 import { link, sourceLink, withLine } from "../base/link.js";
 import { coloured } from "../base/spec.js";
 import { parse } from "../base/state.js";
@@ -185,8 +185,7 @@ function argumentsCard({ arguments: total, apart, groups }) {
 
 function memoryCard({ memory }) {
   const most = Math.max(...memory.map((program) => program.total), 1);
-  const same = (name) =>
-    memory.every((program) => memoryPart(program, name) === memoryPart(memory[0], name));
+  const same = (at) => memory.every(({ parts }) => parts[at][2] === memory[0].parts[at][2]);
   return card(
     "Memory per device",
     size(memory[0].total),
@@ -214,11 +213,11 @@ function memoryCard({ memory }) {
     el(
       "p.legend",
       {},
-      memoryParts(memory).map(([name, words]) =>
+      memory[0].parts.map(([name, words, bytes], at) =>
         el(
           "span.legend-item",
           { data: { part: name } },
-          same(name) ? `${words} ${size(memoryPart(memory[0], name))}` : words,
+          same(at) ? `${words} ${size(bytes)}` : words,
         ),
       ),
     ),

@@ -1,7 +1,7 @@
 // The author's source: in the margin of each line what it sends and holds, below it why.
 
 import { el } from "../base/dom.js";
-import { count, partitionerName, size } from "../base/format.js";
+import { partitionerName, size } from "../base/format.js";
 import { link, sourceLink } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
 
@@ -16,7 +16,7 @@ export function mount(_root, { report, data, slots, state, shared }) {
   // Files of libraries are folded where there are others.
   const own = data.files.some((file) => !file.library);
   slots.files.append(...data.files.map((file) => fileSection(file, own, context)));
-  slots.notes.append(...notes(data));
+  slots.notes.append(...data.notes.map((words) => el("p.muted", {}, words)));
   let opened = null;
 
   function update({ line = "" }) {
@@ -42,7 +42,7 @@ function sidesOf(data) {
 }
 
 function fileSection(file, own, context) {
-  const { sides, measured } = context;
+  const { sides } = context;
   const sent = sides.filter((side) => file.sent[side]);
   const head = [
     el("h2.source-file", {}, el("bdi", {}, file.file)),
@@ -133,9 +133,7 @@ function lineItem(line, file, context) {
     "li.source-line",
     { data: { tone: toneOf(line) } },
     measured ? timeFigure(line) : null,
-    sides.map((side) =>
-      figure(line.sent[side], side ? `sent, ${partitionerName(side)}` : "sent"),
-    ),
+    sides.map((side) => figure(line.sent[side], side ? `sent, ${partitionerName(side)}` : "sent")),
     blocks ? figure(line.block, "block") : null,
     button,
     el("div.source-body", {}, code, el("span.source-beside", {}, beside(line, context))),
@@ -218,7 +216,9 @@ function lineDetails(line, key, file, context) {
     ),
     section(
       "Values",
-      line.values.map((tensor) => value(tensor, context)),
+      line.values.map(({ same, words }) =>
+        el("li", { data: same === false ? { tone: "warning" } : {} }, coloured(words)),
+      ),
     ),
     section(
       "Through",
@@ -286,44 +286,4 @@ function collective(group) {
     el("strong", {}, under, coloured(group.words)),
     group.cause ? [", ", coloured(group.cause)] : null,
   );
-}
-
-function value(tensor, { shared }) {
-  const sides = Object.entries(tensor.shardings);
-  const what =
-    tensor.count > 1
-      ? `${count(tensor.count, "value")} ${tensor.type}`
-      : `${tensor.type} ${tensor.op}`;
-  const shown = tensor.same === false ? sides : sides.slice(0, 1);
-  return el(
-    "li",
-    {},
-    el("bdi", {}, what),
-    shown.map(([by, number]) => [
-      " ",
-      spec(shared.sharding(number)?.short ?? "-"),
-      tensor.same === false ? ` under ${partitionerName(by)}` : null,
-    ]),
-    tensor.difference ? el("span.source-difference", {}, ` ${tensor.difference}`) : null,
-  );
-}
-
-function notes(data) {
-  const rest = Object.entries(data.sentWithoutLine).filter(([, sent]) => sent);
-  return [
-    data.legend.map((words) => el("p.muted", {}, words)),
-    data.notCompiled ? el("p.muted", {}, `No collectives: ${data.notCompiled}`) : null,
-    data.withoutLine
-      ? el("p.muted", {}, `${count(data.withoutLine, "value")} without a line in the source`)
-      : null,
-    rest.map(([side, sent]) =>
-      el(
-        "p.muted",
-        {},
-        `${size(sent)} sent${side ? ` under ${partitionerName(side)}` : ""} without a line`,
-      ),
-    ),
-  ]
-    .flat()
-    .filter(Boolean);
 }
