@@ -171,6 +171,8 @@ class _Lines:
 def _sources(staged: Staged) -> dict[tuple[str, str], SourceLocation]:
     """Lines by scope and shape, and by scope alone; with JAX's primitive and without it."""
     lines: dict[tuple[str, str], SourceLocation] = {}
+    if staged.is_compiled:
+        return lines
     for tensor in staged.tensors.tensors:
         if tensor.source is not None and tensor.kind not in ("argument", "result"):
             shape = ",".join(map(str, tensor.shape or ()))

@@ -14,6 +14,7 @@ from sdyscope.analysis.budgets import (
     memory_spent,
     replication_spent,
 )
+from sdyscope.analysis.collectives.comms import sent_account
 from sdyscope.analysis.naming.globs import glob
 from sdyscope.ci.config import Check, Config, Ignore, Target
 from sdyscope.ci.document import CheckStatus, CiBudget, CiCheck, CiTarget, Outcome
@@ -94,7 +95,8 @@ def judge(
         except SdyscopeError as error:
             result = Done(error=error)
         done[check] = replace(result, seconds=time.perf_counter() - began)
-    account = inspection.account
+    # Of a compiled program's text there is no other stage that anything could be unknown of.
+    account = sent_account(inspection) if inspection.is_compiled else inspection.account
     findings, used = _ignored(
         config, target, [*_joined(done, inspection), *_not_known(target, account, done)]
     )
@@ -106,7 +108,7 @@ def judge(
         judged(config, target, done, findings, updating=updating),
         program=inspection.name,
         mesh="; ".join(dict.fromkeys(mesh_words_of(inspection.meshes))),
-        partitioners=tuple(inspection.lowered),
+        partitioners=tuple(under for under in inspection.compiled_under if under is not None),
         hardware="" if compiled is None else hardware_text(compiled.hardware, compiled.device_kind),
         compiled_by="" if compiled is None else inspection.compiler_of(compiled) or "",
         account=account,
@@ -260,7 +262,7 @@ def _budgets(config: Config, target: Target, inspection: Inspection) -> Done:
     assert budgets is not None
     _check_axes(config, target, budgets, inspection)
     spent: list[Spent] = []
-    for partitioner in inspection.lowered:
+    for partitioner in inspection.compiled_under:
         spent += _spent(budgets, inspection, partitioner, target.on)
     entries: list[PlacedFinding] = []
     for each in spent:
@@ -274,7 +276,7 @@ def _budgets(config: Config, target: Target, inspection: Inspection) -> Done:
 
 
 def _spent(
-    budgets: Budgets, inspection: Inspection, partitioner: Partitioner, on: str | None
+    budgets: Budgets, inspection: Inspection, partitioner: Partitioner | None, on: str | None
 ) -> Iterator[Spent]:
     if budgets.limits_communication:
         collectives = inspection.collectives(partitioner, on, origins=False)
@@ -315,7 +317,7 @@ def _joined(done: Mapping[Check, Done], inspection: Inspection) -> list[PlacedFi
     joined: list[PlacedFinding] = []
     for alike, members in under.items():
         partitioners = {member.finding.partitioner for member in members}
-        everywhere = len(partitioners) > 1 and partitioners >= set(inspection.lowered)
+        everywhere = len(partitioners) > 1 and partitioners >= set(inspection.compiled_under)
         joined += [alike] if everywhere else members
     return joined
 

@@ -2,8 +2,10 @@
 
 import json
 
+import msgspec
 import pytest
 
+from sdyscope.ci import Outcome
 from sdyscope.errors import MissingStageError
 from sdyscope.inspection import read
 from sdyscope.lint import RULES
@@ -220,6 +222,29 @@ def test_two_texts_are_the_same_where_they_can_be_compared(sdyscope, text, tmp_p
     page = tmp_path / "page.html"
     assert sdyscope("report", text, text, "-o", page).status == 0
     assert "as far as they were compared" in page.read_text()
+
+
+CI = """
+[tool.sdyscope.targets.text]
+target = "compiled.txt"
+mesh = { data = 4, model = 2 }
+check = false
+[tool.sdyscope.targets.text.budgets]
+communication = [{ kind = "all-reduce", axis = "model", bytes = "1KiB" }]
+"""
+
+
+def test_ci_holds_a_text_to_its_budgets(sdyscope, unread, monkeypatch):
+    (unread.parent / ".git").mkdir()
+    (unread.parent / "pyproject.toml").write_text(CI)
+    monkeypatch.chdir(unread.parent)
+    done = sdyscope("ci", "--target", "text", "--outcome", supervising=True)
+    judged = msgspec.json.decode(done.out, type=Outcome).target
+    assert (judged.status, judged.partitioners) == ("failed", ())
+    (budget,) = judged.budgets
+    assert (budget.partitioner, budget.used, budget.allowed) == (None, 4096, 1024)
+    rules = {entry.finding.rule for entry in judged.findings if entry.fails}
+    assert rules == {"donation-unused", "over-communication", "budget-uncertain", "not-known"}
 
 
 def test_a_text_read_as_a_module_is_for_no_partitioner(sdyscope, text):
