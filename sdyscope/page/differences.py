@@ -464,8 +464,6 @@ def _side(side: CompiledSide) -> dict[str, Any]:
         "label": side.label,
         "partitioner": side.partitioner,
         "total": side.total,
-        "rematerializations": side.rematerializations,
-        "failure": side.failure,
         "notes": list(compiled_notes(side)),
     }
 

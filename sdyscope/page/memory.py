@@ -134,10 +134,6 @@ def _step(over_time: MemoryOverTime, partitioners: Sequence[Partitioner]) -> dic
             {"name": PHASE_TEXTS[stretch.phase], "start": stretch.start, "end": stretch.end}
             for stretch in over_time.phases
         ],
-        "loops": [
-            {"name": loop.name, "start": loop.start, "end": loop.end, "trips": loop.trips}
-            for loop in over_time.loops
-        ],
         "held": [
             {
                 "name": holding_name(holding),

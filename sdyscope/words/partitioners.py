@@ -32,6 +32,16 @@ def partitioner_names(partitioners: Iterable[str | None]) -> str:
     return " and ".join(filter(None, map(partitioner_name, partitioners)))
 
 
+def ops_title(partitioner: str) -> str:
+    """What the number of a module's ops is called."""
+    return f"ops for {partitioner_name(partitioner)}"
+
+
+def propagation_title(partitioner: str) -> str:
+    """Whose propagation something is said of."""
+    return f"{partitioner_name(partitioner)}'s propagation"
+
+
 def module_text(name: str, partitioner: str | None) -> str:
     """``jit_step for Shardy``; of a module that is for none, whose program it is.
 

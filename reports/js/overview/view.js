@@ -33,7 +33,9 @@ export function mount(_root, { report, data, slots, state }) {
   slots.notTried.append(...withCode(data.notTried));
   slots.stages.append(...report.stages.map((stage) => stageItem(stage, report)));
   slots.cards.append(...cards(data, state).filter(Boolean));
-  slots.program.append(...program(data));
+  slots.program.append(
+    ...data.program.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
+  );
   slots.notes.append(...notes(data));
   slots.notes.hidden = !slots.notes.childElementCount;
   return {
@@ -268,23 +270,6 @@ function findingsCard({ findings }, state) {
   return card("Findings", whole(total), "", el("ul.severities", {}, rows));
 }
 
-/** How large the program is, and how far what is said of it can be trusted. */
-function program(data) {
-  const rows = Object.entries(data.ops).map(([partitioner, number]) => [
-    `ops for ${partitionerName(partitioner)}`,
-    whole(number),
-  ]);
-  for (const propagation of data.propagations) {
-    rows.push([
-      `${partitionerName(propagation.partitioner)}'s propagation`,
-      propagation.steps
-        ? `${propagation.exactness}, ${count(propagation.steps, "step")}`
-        : propagation.exactness,
-    ]);
-  }
-  return rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)));
-}
-
 /** Rows with a bar each: what part of the largest they are. */
 export function bars(rows) {
   const most = Math.max(...rows.map((row) => row.part), 1);
@@ -315,12 +300,6 @@ function notes(data) {
   for (const words of data.account) {
     elements.push(el("p.note", { dir: "auto", data: { tone: "warning" } }, words));
   }
-  const said = [
-    ...data.notes,
-    ...data.propagations.flatMap((propagation) =>
-      propagation.notes.map((note) => `${partitionerName(propagation.partitioner)}: ${note}`),
-    ),
-  ];
-  elements.push(...said.map((words) => el("p.note", { dir: "auto" }, words)));
+  elements.push(...data.notes.map((words) => el("p.note", { dir: "auto" }, words)));
   return elements;
 }
