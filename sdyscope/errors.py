@@ -125,6 +125,10 @@ class TargetError(SdyscopeError):
     """A word on the command line, or the file or object it names, cannot be used."""
 
 
+class MissingStageError(TargetError):
+    """A compiled program's text was asked for a stage before the compiled one."""
+
+
 class CompilerError(SdyscopeError):
     """JAX or XLA refused the program, or aborted on it."""
 

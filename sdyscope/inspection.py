@@ -109,7 +109,7 @@ class Inspection(Staged, Displayed):
 
         Raises:
             CompilerError: the program can't be lowered under any partitioner.
-            TargetError: it is a compiled program's text, or there is no such hardware.
+            TargetError: there is no such hardware.
         """
         from sdyscope.lint import linted
         from sdyscope.lint.source import source_document

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 
 from sdyscope.annotations import Annotation, read_annotations, unplaced
-from sdyscope.errors import CompilerError, SdyscopeError, TargetError
+from sdyscope.errors import CompilerError, MissingStageError, SdyscopeError, TargetError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner, Program, RequestedTensor, Versions
 from sdyscope.facts.propagated import Propagated
@@ -47,7 +47,8 @@ class Staged(Once):
         partitioners: which to lower under; of a file, the one that its shardings are for.
 
     The stages import jax when they are first asked for, not before. Of a compiled program that was
-    read there is just the last one; any before it raises a ``TargetError`` that says so.
+    read there is just the last one: nothing was requested or traced, and a module that is asked for
+    raises a ``MissingStageError``.
     """
 
     _wishes: tuple[Sequence[wishing.Wish], ...] = ()
@@ -87,13 +88,14 @@ class Staged(Once):
         path = getattr(self.source, "path", None)
         return None if path is None else str(path)
 
-    def compiled_by(self, compiled: Compiled) -> Versions:
-        """The JAX that compiled it: a recorded run's, else the one that has the program here."""
-        return compiled.recorded_by or Versions(self.jax_version)
-
     def compiler_of(self, compiled: Compiled) -> str | None:
-        """The same in words, ``JAX 0.10.2``; None for a compiled program's text."""
-        return None if self.is_compiled else str(self.compiled_by(compiled))
+        """The JAX that compiled it, ``JAX 0.10.2``; None for a compiled program's text.
+
+        It is a recorded run's, else the one that has the program here.
+        """
+        if self.is_compiled:
+            return None
+        return str(compiled.recorded_by or Versions(self.jax_version))
 
     @property
     def jax_version(self) -> str:
@@ -123,8 +125,6 @@ class Staged(Once):
         Raises:
             CompilerError: tracing the program raised.
         """
-        if isinstance(self.source, Compiled):
-            raise compiled_already(self.source)
         if self.program is None:
             return None
         from sdyscope.stages.lowered.lower import trace
@@ -160,7 +160,7 @@ class Staged(Once):
     @cached_property
     def device_order(self) -> tuple[int, ...]:
         """Ids of the devices by their position in the mesh; empty where that is not known."""
-        if self.is_compiled or self.traced is None:
+        if self.traced is None:
             return ()
         from sdyscope.stages.lowered.request import device_order
 
@@ -173,8 +173,8 @@ class Staged(Once):
 
     @cached_property
     def failures(self) -> Mapping[Partitioner, CompilerError]:
-        """Why there is no module under a partitioner."""
-        return self._lowered[1]
+        """Why there is no module under a partitioner; a compiled text was asked for none."""
+        return {} if self.is_compiled else self._lowered[1]
 
     @cached_property
     def _lowered(
@@ -257,8 +257,10 @@ class Staged(Once):
                 meshes[name] = asked.sharding.mesh
         return meshes
 
-    def only_mesh(self, partitioner: Partitioner) -> Mesh | None:
+    def only_mesh(self, partitioner: Partitioner | None) -> Mesh | None:
         """The mesh with axes that shardings are on, where there is just one."""
+        if self.is_compiled:
+            return only_mesh(self.meshes.values())
         meshes = {asked.sharding.mesh for asked in self.requested if asked.sharding is not None}
         meshes |= {
             mesh for mesh in self.graph(partitioner).meshes.values() if isinstance(mesh, Mesh)
@@ -449,7 +451,7 @@ class Staged(Once):
             CompilerError: it can't be compiled under any of them.
             TargetError: it can't be compiled for this hardware.
         """
-        refused = {} if isinstance(self.source, Compiled) else dict(self.failures)
+        refused = dict(self.failures)
         self.compile_together(on)
         values: list[_Value] = []
         for partitioner in self.compiled_under:
@@ -796,10 +798,10 @@ def compiled_already(compiled: Compiled, option: str = "") -> TargetError:
         return TargetError(
             f"{file} is a compiled program: {option} can't change it.", hint=f"Leave {option} out."
         )
-    return TargetError(
+    return MissingStageError(
         f"{file} is a compiled program: the stages before are not in it.",
-        hint="`sdyscope comms`, `sdyscope memory` and `sdyscope diff --at compiled` read it. Or "
-        "name the program itself.",
+        hint="`sdyscope comms`, `memory`, `cost`, `lint`, `source`, `snapshot`, `report` and `diff "
+        "--at compiled` read it. Or name the program itself.",
     )
 
 

@@ -240,6 +240,47 @@ def test_names_in_scripts_say_what_they_hold():
 _SECTION = re.compile(r"^( *)(?:Args|Attributes|Raises|Returns|Yields):\n\1( *)\S", re.MULTILINE)
 
 
+#: Rooms that put together what others say: whatever they tell, `words/` has written.
+SILENT = ("ci", "page")
+#: What reads a file of the user's there, whose errors are told where they are found.
+READERS = ("ci/read.py", "ci/tables.py", "ci/toml_places.py", "page/run_document.py")
+#: Three words in a row, or a full stop behind one: a sentence, or a piece of one.
+SAID = re.compile(r"[A-Za-z']+ [a-z']+ [a-z']+| [a-z]{2,}\.(?: |$)")
+
+
+def texts_said(tree):
+    """The texts of a module but for docstrings, errors and what is shown while one waits."""
+    silent = set()
+    for node in ast.walk(tree):
+        is_error = isinstance(node, ast.Raise)
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "id", None) or getattr(node.func, "attr", "")
+            is_error = name.endswith("Error") or name in ("notify", "doing")
+        is_alone = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if is_error or is_alone:
+            silent.update(map(id, ast.walk(node)))
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in silent
+        ):
+            yield node.lineno, node.value
+
+
+def test_words_alone_makes_sentences():
+    """Of the rooms that show what others yield; a rule of lint has its own beside what it finds."""
+    spoken = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for room in SILENT
+        for path in sorted((ROOT / "sdyscope" / room).rglob("*.py"))
+        if str(path.relative_to(ROOT / "sdyscope")) not in READERS
+        for line, text in texts_said(ast.parse(path.read_text()))
+        if SAID.search(text)
+    ]
+    assert spoken == []
+
+
 def test_sections_of_docstrings_are_indented_alike():
     other = []
     for path in (path for folder in SHIPPED for path in (ROOT / folder).rglob("*.py")):

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from sdyscope.annotations import unplaced
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import Account, Stage, Unknown, Why
-from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated
 from sdyscope.facts.remarks import Remark
@@ -28,7 +27,7 @@ def account_of(program: Staged) -> Account:
 
 
 def _unknowns(program: Staged) -> Iterator[Unknown]:
-    if isinstance(program.source, Compiled):
+    if program.is_compiled:
         return  # It has no stage but the compiled one, and that is there.
     for partitioner, error in program.failures.items():
         yield _refused("lowered", partitioner, error)

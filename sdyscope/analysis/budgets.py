@@ -126,7 +126,7 @@ class Spent:
         limit: which limit.
         subject: what it is about.
         unit: what is counted.
-        partitioner: under which.
+        partitioner: under which; None for a compiled program's text.
         used: how much; None where the compiler does not say.
         allowed: how much may be.
         findings: that it is too much, or what of it is not known.
@@ -135,7 +135,7 @@ class Spent:
     limit: LimitPath
     subject: BudgetSubject
     unit: Unit
-    partitioner: Partitioner
+    partitioner: Partitioner | None
     used: int | None
     allowed: int
     findings: tuple[Observation, ...] = ()
@@ -156,7 +156,7 @@ class _Limit:
     path: LimitPath
     subject: BudgetSubject
     unit: Unit
-    partitioner: Partitioner
+    partitioner: Partitioner | None
     allowed: int
 
     def over(self, rule: str, fact: Fact, source: SourceLocation | None = None) -> Observation:
@@ -197,7 +197,7 @@ class _Limit:
 
 
 def communication_spent(
-    budgets: Budgets, collectives: Collectives, partitioner: Partitioner
+    budgets: Budgets, collectives: Collectives, partitioner: Partitioner | None
 ) -> Iterator[Spent]:
     """What the collectives of a step come to, by limit.
 
@@ -288,7 +288,7 @@ def _uncertain(
 
 
 def replication_spent(
-    budgets: Budgets, held: Sequence[Held], partitioner: Partitioner
+    budgets: Budgets, held: Sequence[Held], partitioner: Partitioner | None
 ) -> Iterator[Spent]:
     """What a device holds that others hold, too: arguments, and results with memory of their own.
 
@@ -324,7 +324,7 @@ def memory_spent(
     budgets: Budgets,
     memory: MemoryAnalysis | None,
     held: Sequence[Held],
-    partitioner: Partitioner,
+    partitioner: Partitioner | None,
 ) -> Iterator[Spent]:
     """What the compiler says that a device needs.
 

@@ -141,6 +141,11 @@ class ShownProgram:
     account: Account
     notes: tuple[Remark, ...]
 
+    @property
+    def is_authored(self) -> bool:
+        """Whether it is known what its author named shardings for, as of a module it is not."""
+        return any(tensor.by_author for tensor in self.tensors)
+
 
 @dataclass(frozen=True, slots=True)
 class UnreadFile:

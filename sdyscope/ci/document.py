@@ -119,7 +119,7 @@ class CiBudget:
         limit: the limit, by the keys that it is written under.
         words: what it is about: `all-gather over model`.
         unit: what is counted.
-        partitioner: under which.
+        partitioner: under which; null for a compiled program's text.
         used: how much; null where the compiler does not say.
         allowed: how much may be.
     """
@@ -127,7 +127,7 @@ class CiBudget:
     limit: str
     words: str
     unit: Unit
-    partitioner: Partitioner
+    partitioner: Partitioner | None
     used: int | None
     allowed: int
 

@@ -31,18 +31,9 @@ from sdyscope.snapshots.inside import scope_name
 from sdyscope.snapshots.read import ProgramSection, read_file, read_sections
 from sdyscope.staged import Staged
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.counts import counted, sentence
+from sdyscope.words import ci
 from sdyscope.words.findings import Finding
-from sdyscope.words.partitioners import partitioner_name
-from sdyscope.words.snapshots import (
-    item_text,
-    snapshot_name,
-    stage_texts,
-    things_text,
-    uncompared_parts_text,
-)
-
-_UPDATE = "If this is intended, write it with sdyscope ci --update and have the file reviewed."
+from sdyscope.words.snapshots import things_text
 
 
 @dataclass(frozen=True)
@@ -94,14 +85,7 @@ def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> GoldenCheck:
     now = take(staged, stages, on=on, name=target.name)
     text_now = write([now])
     if section is None:
-        finding = Finding(
-            "snapshot-missing",
-            "error",
-            f"{wanted.path.name} does not have this program.",
-            tensor=target.name,
-            kind="program",
-            hint="Write it with sdyscope ci --update, and commit the file.",
-        )
+        finding = ci.missing_program(target.name, wanted.path.name)
         return GoldenCheck(things_text(now.count), (_at(target.place, finding),), text_now)
     comparison = compare(section.snapshot, now)
     lines = _Lines(staged, str(wanted.path), text, section)
@@ -110,37 +94,26 @@ def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> GoldenCheck:
 
 def _differences(comparison: Comparison, lines: _Lines) -> Iterator[PlacedFinding]:
     for header in comparison.header:
-        word = header.word
-        finding = Finding(
-            "snapshot-changed",
-            "error",
-            f"The program has {'another' if word == 'mesh' else 'other'} {word} than its snapshot."
-            + (_blocks(comparison.blocks) if word == "mesh" and comparison.blocks else ""),
-            kind=word,
-            expected=header.before or "none",
-            found=header.after or "none",
-            hint=_UPDATE,
-        )
+        blocks = _blocks(comparison.blocks) if header.word == "mesh" and comparison.blocks else ""
+        finding = ci.other_header(header.word, header.before, header.after, blocks)
         yield _at(lines.head, finding)
     # A stage that the file has and the target leaves out is so by its configuration.
     older = [part for part in comparison.not_compared if part not in STAGES]
     if older:
-        clause = sentence(uncompared_parts_text(older))
-        yield _at(
-            lines.head,
-            Finding(
-                "snapshot-older",
-                "warning",
-                clause,
-                kind="program",
-                hint="sdyscope ci --update adds it.",
-            ),
-        )
+        yield _at(lines.head, ci.older_file(older))
     for change in comparison.changes:
-        source = lines.source(change)
-        finding = replace(_finding(change), source=source)
-        written = lines.block(change.key)
-        yield PlacedFinding("snapshot", finding, source or written, written)
+        source, written = lines.source(change), lines.block(change.key)
+        finding = ci.golden_change(
+            change.what,
+            change.kind,
+            change.name,
+            change.over,
+            (change.type_before, change.type_after),
+            change.before,
+            change.after,
+        )
+        place = source or written
+        yield PlacedFinding("snapshot", replace(finding, source=source), place, written)
 
 
 #: Of how many tensors it is told which blocks they are in on another mesh.
@@ -149,63 +122,19 @@ _NAMED = 3
 
 def _blocks(blocks: Blocks) -> str:
     """What the other mesh makes of the tensors, in a few words."""
-    if not blocks.changes:
-        return " All known tensors are in the same blocks."
-    count = sum({change.tensors: change.count for change in blocks.changes}.values())
-    words = [
-        f"all {total.kind}s"
-        f"{f' under {partitioner_name(total.partitioner)}' if total.partitioner else ''}: "
-        f"{total.before:,} -> {total.after:,} bytes"
-        for total in blocks.totals
-    ]
-    for each in blocks.changes[:_NAMED]:
-        had, has = (",".join(map(str, block.shape)) for block in (each.before, each.after))
-        first = each.tensors[0]
-        more = f" and {each.count - first.count:,} more" if each.count > first.count else ""
-        words.append(f"{first.name}{more} {each.after.type}: [{had}] -> [{has}]")
-    return f" A device has other blocks of {counted(count, 'tensor')}; {'; '.join(words)}."
+    return ci.blocks_text(
+        ((total.kind, total.partitioner, total.before, total.after) for total in blocks.totals),
+        sum({change.tensors: change.count for change in blocks.changes}.values()),
+        (
+            (first.name, each.count - first.count, each.after.type, before.shape, after.shape)
+            for each in blocks.changes[:_NAMED]
+            for first, before, after in [(each.tensors[0], each.before, each.after)]
+        ),
+    )
 
 
 def _at(place: SourceLocation, finding: Finding) -> PlacedFinding:
     return PlacedFinding("snapshot", finding, place, place)
-
-
-def _finding(change: TensorChange) -> Finding:
-    key = change.key
-    type_ = key.type if change.type_after == key.type else f"{key.type} -> {change.type_after}"
-    over = f"{key.over} in" if key.over else ""
-    name = snapshot_name(change.name)
-    messages = {
-        "changed": "It differs from the snapshot.",
-        "removed": "The snapshot has it, and the program does not.",
-        "added": "The program has it, and the snapshot does not.",
-    }
-    before, after = _before_and_after(change)
-    return Finding(
-        f"snapshot-{change.what}",
-        "error",
-        messages[change.what],
-        tensor=" ".join(word for word in (over, name, type_) if word),
-        kind=key.kind,
-        expected=before,
-        found=after,
-        hint=_UPDATE,
-    )
-
-
-def _before_and_after(change: TensorChange) -> tuple[str, str]:
-    """What the snapshot says and what is so now, without what both say."""
-    if max(len(change.before), len(change.after)) == 1:
-        before, after = stage_texts(change.before), stage_texts(change.after)
-        shared = before.items() & after.items()
-        return (
-            "; ".join(f"{key} {text}" for key, text in before.items() if (key, text) not in shared),
-            "; ".join(f"{key} {text}" for key, text in after.items() if (key, text) not in shared),
-        )
-    return (
-        "; ".join(item_text(item) for item in change.before if item not in change.after),
-        "; ".join(item_text(item) for item in change.after if item not in change.before),
-    )
 
 
 class _Lines:
@@ -242,6 +171,8 @@ class _Lines:
 def _sources(staged: Staged) -> dict[tuple[str, str], SourceLocation]:
     """Lines by scope and shape, and by scope alone; with JAX's primitive and without it."""
     lines: dict[tuple[str, str], SourceLocation] = {}
+    if staged.is_compiled:
+        return lines
     for tensor in staged.tensors.tensors:
         if tensor.source is not None and tensor.kind not in ("argument", "result"):
             shape = ",".join(map(str, tensor.shape or ()))
@@ -342,13 +273,5 @@ def _unused_programs(text: str, path: Path, names: Iterable[str]) -> Iterator[Pl
     """Programs of a golden file that are no targets: nobody compares them any more."""
     sections = {section.snapshot.name: section for section in read_sections(text, path)}
     for name in names:
-        finding = Finding(
-            "snapshot-unused",
-            "warning",
-            f"{path.name} has a program that is not a target.",
-            tensor=name,
-            kind="program",
-            hint="Take it out with sdyscope ci --update --remove-unused.",
-        )
         place = SourceLocation(str(path), _program_line(text, sections[name]))
-        yield _at(place, finding)
+        yield _at(place, ci.unused_program(name, path.name))

@@ -14,6 +14,7 @@ from sdyscope.analysis.budgets import (
     memory_spent,
     replication_spent,
 )
+from sdyscope.analysis.collectives.comms import sent_account
 from sdyscope.analysis.naming.globs import glob
 from sdyscope.ci.config import Check, Config, Ignore, Target
 from sdyscope.ci.document import CheckStatus, CiBudget, CiCheck, CiTarget, Outcome
@@ -28,8 +29,8 @@ from sdyscope.inspection import Inspection
 from sdyscope.lint import LogicalAxes, NotRun, linted
 from sdyscope.mesh_config.mesh_shape import unknown_axis
 from sdyscope.values.mesh import Mesh
-from sdyscope.words.account import unknown_clause
-from sdyscope.words.counts import counted, sentence
+from sdyscope.words import ci as words
+from sdyscope.words.counts import counted
 from sdyscope.words.findings import Finding, finding_of
 from sdyscope.words.hardware import hardware_text
 from sdyscope.words.mesh import mesh_words_of
@@ -94,7 +95,8 @@ def judge(
         except SdyscopeError as error:
             result = Done(error=error)
         done[check] = replace(result, seconds=time.perf_counter() - began)
-    account = inspection.account
+    # Of a compiled program's text there is no other stage that anything could be unknown of.
+    account = sent_account(inspection) if inspection.is_compiled else inspection.account
     findings, used = _ignored(
         config, target, [*_joined(done, inspection), *_not_known(target, account, done)]
     )
@@ -106,9 +108,9 @@ def judge(
         judged(config, target, done, findings, updating=updating),
         program=inspection.name,
         mesh="; ".join(dict.fromkeys(mesh_words_of(inspection.meshes))),
-        partitioners=tuple(inspection.lowered),
+        partitioners=tuple(under for under in inspection.compiled_under if under is not None),
         hardware="" if compiled is None else hardware_text(compiled.hardware, compiled.device_kind),
-        compiled_by="" if compiled is None else str(inspection.compiled_by(compiled)),
+        compiled_by="" if compiled is None else inspection.compiler_of(compiled) or "",
         account=account,
     )
     general = tuple(number for number, ignore in enumerate(config.ignores) if ignore in used)
@@ -219,10 +221,10 @@ def _placed(check: Check, findings: Iterable[Finding], target: Target) -> tuple[
 
 def _check(target: Target, inspection: Inspection) -> Done:
     done = inspection.check()
-    words = (
+    compared = (
         counted(done.compared, "comparison") if done.compared else counted(done.tensors, "tensor")
     )
-    return Done(words, _placed("check", done.findings, target))
+    return Done(compared, _placed("check", done.findings, target))
 
 
 def _lint(
@@ -236,13 +238,13 @@ def _lint(
         no_logical=no_logical,
     )
     not_run = {rule.rule: rule for rule in done.not_run if rule.applies}
-    words = counted(len(done.rules), "rule") + (f", {len(not_run):,} not run" if not_run else "")
     # What check says is said once.
     checked = (
         {_alike(finding) for finding in inspection.check().findings} if target.check else set()
     )
     findings = [finding for finding in done.findings if _alike(finding) not in checked]
-    return Done(words, _placed("lint", findings, target), not_run=tuple(not_run.values()))
+    looked_at = words.rules_text(len(done.rules), len(not_run))
+    return Done(looked_at, _placed("lint", findings, target), not_run=tuple(not_run.values()))
 
 
 def _alike(finding: Finding) -> tuple[object, ...]:
@@ -260,7 +262,7 @@ def _budgets(config: Config, target: Target, inspection: Inspection) -> Done:
     assert budgets is not None
     _check_axes(config, target, budgets, inspection)
     spent: list[Spent] = []
-    for partitioner in inspection.lowered:
+    for partitioner in inspection.compiled_under:
         spent += _spent(budgets, inspection, partitioner, target.on)
     entries: list[PlacedFinding] = []
     for each in spent:
@@ -274,7 +276,7 @@ def _budgets(config: Config, target: Target, inspection: Inspection) -> Done:
 
 
 def _spent(
-    budgets: Budgets, inspection: Inspection, partitioner: Partitioner, on: str | None
+    budgets: Budgets, inspection: Inspection, partitioner: Partitioner | None, on: str | None
 ) -> Iterator[Spent]:
     if budgets.limits_communication:
         collectives = inspection.collectives(partitioner, on, origins=False)
@@ -315,7 +317,7 @@ def _joined(done: Mapping[Check, Done], inspection: Inspection) -> list[PlacedFi
     joined: list[PlacedFinding] = []
     for alike, members in under.items():
         partitioners = {member.finding.partitioner for member in members}
-        everywhere = len(partitioners) > 1 and partitioners >= set(inspection.lowered)
+        everywhere = len(partitioners) > 1 and partitioners >= set(inspection.compiled_under)
         joined += [alike] if everywhere else members
     return joined
 
@@ -329,15 +331,7 @@ def _not_known(
     for unknown in account.unknowns:
         if unknown.text in texts or (unknown.kind == "refused" and str(unknown.reason) in refused):
             continue
-        finding = Finding(
-            "not-known",
-            "warning" if target.strict else "note",
-            sentence(unknown_clause(unknown)),
-            tensor=unknown.name,
-            kind=unknown.subject or unknown.stage,
-            source=unknown.source,
-            partitioner=unknown.partitioners[0] if len(unknown.partitioners) == 1 else None,
-        )
+        finding = words.not_known(unknown, strict=target.strict)
         yield PlacedFinding("check", finding, unknown.source or target.place, target.place)
 
 
@@ -371,17 +365,9 @@ def unused_ignores(ignores: Iterable[Ignore], used: Container[Ignore]) -> Iterat
     """What is ignored and was not found: a list of ignores is not to rot."""
     for ignore in ignores:
         if ignore not in used:
-            close = (
-                [] if ignore.rule in NAMES else difflib.get_close_matches(ignore.rule, NAMES, n=1)
-            )
-            finding = Finding(
-                "unused-ignore",
-                "warning",
-                f"No finding matches this ignore: {ignore.rule} of {ignore.tensors}."
-                if ignore.rule in NAMES
-                else f"There is no rule {ignore.rule!r}, so this ignores nothing.",
-                tensor=f"{ignore.rule} of {ignore.tensors}",
-                kind="ignore",
-                hint=f"Did you mean {close[0]!r}?" if close else "Take it out.",
+            is_known = ignore.rule in NAMES
+            close = [] if is_known else difflib.get_close_matches(ignore.rule, NAMES, n=1)
+            finding = words.unused_ignore(
+                ignore.rule, ignore.tensors, is_known=is_known, close="".join(close)
             )
             yield PlacedFinding("check", finding, ignore.place, ignore.place)

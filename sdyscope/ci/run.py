@@ -20,6 +20,7 @@ from sdyscope.hardware.names import parse_devices
 from sdyscope.process import child, children
 from sdyscope.process.output import locked, say, write_atomically
 from sdyscope.version import own_version
+from sdyscope.words.ci import other_jax_text
 
 
 def run(
@@ -84,7 +85,7 @@ def run(
         [
             outcomes[target.name].target
             if target.name in outcomes
-            else unjudged(config, target, skipped=_other_jax(target, jax))
+            else unjudged(config, target, skipped=other_jax_text(target.jax, jax))
             for target in targets
         ],
         general,
@@ -92,10 +93,6 @@ def run(
         seconds=time.perf_counter() - start,
         updated=[file.path for file in updated],
     )
-
-
-def _other_jax(target: Target, jax: str) -> str:
-    return f"It is for JAX {' and '.join(target.jax)}, and this is {jax}."
 
 
 def summed(

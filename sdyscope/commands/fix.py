@@ -119,7 +119,7 @@ def command(
 
     output.check_folders(sarif)
     subject = opening.Opening(target, mesh, settings, rerun=rerun)
-    inspection = subject.inspection(("shardy",))
+    inspection = subject.inspection(subject.under(None))
     bench = subject.bench(inspection)
     answer = bench.fix(
         finding,

@@ -86,6 +86,7 @@ def command(
     from sdyscope.terminal.account import say_account
     from sdyscope.terminal.messages import tell
     from sdyscope.views import graph
+    from sdyscope.words.partitioners import module_text
 
     if as_json and form is not None:
         raise TargetError(f"--json and --format {form} exclude each other.", hint="Leave one out.")
@@ -107,7 +108,8 @@ def command(
         output.say(f"{path}: {len(content):,} bytes")
     if folder is not None:
         _node_data(folder, inspection, chosen, op_graph)
-    tell(graph.statistics(op_graph, inspection.name, chosen))
+    under = None if inspection.lowered[chosen].is_compiled else chosen
+    tell(graph.statistics(op_graph, module_text(inspection.name, under)))
     say_account(account)
     return 1 if strict and account else 0
 

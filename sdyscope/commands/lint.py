@@ -124,7 +124,7 @@ def command(
     if no_compile and on is not None:
         raise TargetError("--no-compile compiles for no hardware.", hint="Leave one of them out.")
     subject = opening.Opening(target, mesh, settings, module, rerun)
-    opened = subject.opened(subject.under(partitioner)).lowered
+    opened = subject.opened(subject.under(partitioner)).with_mesh(mesh)
     programs = opened.programs if everything else opened.own
     if not programs:
         raise opened.unread[0].error
@@ -146,7 +146,7 @@ def command(
                 raise
             # The programs of a run are not all for as many devices.
             results = run(compiled=False, not_compiled=error.message)
-        return lint_document(inspection.name, results, inspection.account)
+        return lint_document(inspection.name, results)
 
     if len(programs) == 1 and not opened.unread:
         answer = look(programs[0])

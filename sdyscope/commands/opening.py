@@ -218,6 +218,7 @@ class Opening:
         from sdyscope.facts.compiled import Compiled
         from sdyscope.facts.program import Program
         from sdyscope.inspection import Inspection
+        from sdyscope.stages.lowered.read import read
         from sdyscope.targets import in_directory, resolve
 
         word = self.word
@@ -237,12 +238,14 @@ class Opening:
                 f"--module picks one of a directory's modules, and {word} is not a directory.",
                 hint="Leave --module out.",
             )
-        if isinstance(resolved, Compiled) and not as_module:
+        if isinstance(resolved, Compiled):
             _check_chosen(resolved, partitioners)
-            return Opened(word, (Inspection(resolved),))
+            if not as_module:
+                return Opened(word, (Inspection(resolved),))
+            module_of = replace(read(resolved.path or Path(word)), is_compiled=True)
+            return Opened(word, (Inspection(module_of),))
         if not isinstance(resolved, Program):
-            path = resolved if isinstance(resolved, Path) else resolved.path
-            return Opened(word, (_lowered(path or Path(word), partitioners),))
+            return Opened(word, (_lowered(resolved, partitioners),))
         inspection = Inspection(resolved, partitioners)
         if inspection.program is None:
             _check_partitioner(inspection.lowered[inspection.partitioners[0]], word, partitioners)

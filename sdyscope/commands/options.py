@@ -302,8 +302,8 @@ def strict(function: _Function) -> _Function:
         cls=Shared,
         group=THE_ANSWER,
         is_flag=True,
-        help="Exit with status 1 if anything is not known: not understood, impossible, refused, "
-        "left out, approximate or not compared.",
+        help="Exit with status 1, not 0, if anything is not known: not understood, impossible, "
+        "refused, left out, approximate or not compared.",
     )(function)
 
 

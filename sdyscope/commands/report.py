@@ -344,7 +344,8 @@ def _pictures(folder: Path, report: Report, inspection: Inspection) -> None:
     from sdyscope.process import output
 
     pictures: dict[str, str] = {}
-    for name, picture in report_svg.placements(inspection):
+    placements = () if inspection.is_compiled else report_svg.placements(inspection)
+    for name, picture in placements:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("_.")[:80] or "argument"
         known = sum(other == plain or other.startswith(f"{plain}~") for other in pictures)
         pictures[f"{plain}~{known + 1}" if known else plain] = picture

@@ -65,7 +65,8 @@ def page(
     def opened(word: str) -> Inspection:
         read = opening.Opening(word, module=target.module)
         built = opening.Opening(word, target.mesh, target.settings)
-        return (read if opening.is_read(word) else built).inspection(partitioners)
+        opened = (read if opening.is_read(word) else built).opened(partitioners)
+        return opening.single(opened.with_mesh(target.mesh))
 
     inspection = opened(target.word)
     two = None if second is None else opened(second)

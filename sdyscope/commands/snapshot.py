@@ -13,6 +13,7 @@ from sdyscope.errors import TargetError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from sdyscope.facts.account import Account
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.snapshots import Snapshot, Stage
@@ -112,10 +113,13 @@ def command(
     opened = _opened(targets, mesh, settings, partitioner, module, before)
     # A golden file is never written without a stage that it had or was asked for.
     partial = not (update or (stages is not None and file is not None and not check))
-    now = [
-        _taken(inspection, before.get(inspection.name), stages, on, partial)
-        for inspection in opened
-    ]
+    now: list[Snapshot] = []
+    accounts: dict[str, Account] = {}
+    for inspection in opened:
+        taken, account = _taken(inspection, before.get(inspection.name), stages, on, partial)
+        now.append(taken)
+        if account:
+            accounts[inspection.name] = account
     named = [taken.name for taken in now]
     missing = [name for name in named if name not in before] if check or update else []
     unused = [name for name in before if name not in named]
@@ -147,7 +151,6 @@ def command(
     elif path is not None:
         action, written = "write", True
         output.write_atomically(path, write(now))
-    accounts = {inspection.name: inspection.account for inspection in opened if inspection.account}
     result = SnapshotDocument(
         action=action,
         file=file or "",
@@ -240,8 +243,15 @@ def _taken(
     stages: tuple[Stage, ...] | None,
     on: Hardware | None,
     partial: bool,
-) -> Snapshot:
+) -> tuple[Snapshot, Account]:
+    """A program as it is now, and what is not known of it."""
+    from sdyscope.analysis.collectives.comms import sent_account
+
     chosen = stages if stages is not None or before is None else before.stages
-    if on is None and before is not None and before.hardware:
-        return inspection.snapshot(chosen, before.hardware, partial=partial)
-    return inspection.snapshot(chosen, on, partial=partial)
+    hardware: Hardware | str | None = on
+    if on is None and before is not None and before.hardware and not inspection.is_compiled:
+        hardware = before.hardware
+    taken = inspection.snapshot(chosen, hardware, partial=partial)
+    if "compiled" not in taken.stages:
+        return taken, inspection.account
+    return taken, sent_account(inspection, hardware)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Partitioner: TypeAlias = Literal["shardy", "gspmd"]
 """The component of XLA that propagates shardings and partitions the program."""
 
+CompiledUnder: TypeAlias = Literal[Partitioner, ""]
+"""The partitioner that a program was compiled under; empty for a text, which does not say."""
+
 PARTITIONERS: Final[Mapping[str, tuple[Partitioner, ...]]] = {
     "shardy": ("shardy",),
     "gspmd": ("gspmd",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sdyscope.facts.origins import CollectiveOrigin
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.program import CompiledUnder, Partitioner
 from sdyscope.facts.sharded import Sharded
 from sdyscope.values.mesh import AxisRef
 
@@ -45,7 +45,7 @@ class LineCollectives:
     own line.
 
     Attributes:
-        partitioner: under which the program was compiled.
+        partitioner: under which the program was compiled; empty for a text, which does not say.
         kind: HLO's opcode.
         axes: the mesh axes that they run over; null where no set of axes has their groups.
         tensors: how many tensors a step communicates so, loops included.
@@ -57,7 +57,7 @@ class LineCollectives:
         origins: why each of them is.
     """
 
-    partitioner: Partitioner
+    partitioner: CompiledUnder
     kind: str
     axes: tuple[AxisRef, ...] | None
     tensors: int

@@ -10,12 +10,21 @@ import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sdyscope.analysis.account import account_of
+from sdyscope.analysis.collectives.account import collectives_unknowns
 from sdyscope.analysis.fix.focus import Focus
-from sdyscope.errors import CompilerError, SdyscopeError, TargetError, did_you_mean
+from sdyscope.errors import (
+    CompilerError,
+    MissingStageError,
+    SdyscopeError,
+    TargetError,
+    did_you_mean,
+)
+from sdyscope.facts.account import Account, Unknown
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.edits import EditKind
 from sdyscope.facts.findings import SEVERITIES
-from sdyscope.facts.program import Partitioner, Versions
+from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.lint import (
     arguments,
@@ -36,11 +45,10 @@ from sdyscope.lint import (
     unreduced,
     wasted,
 )
-from sdyscope.lint.check import check
 from sdyscope.lint.logical import LogicalAxes
 from sdyscope.lint.named import named_axes
 from sdyscope.lint.rule import NotApplicable, Rule
-from sdyscope.lint.subject import NO_LOGICAL, NOT_COMPILED, Subject
+from sdyscope.lint.subject import NO_LOGICAL, NO_STAGE, NOT_COMPILED, Subject
 from sdyscope.staged import Staged
 from sdyscope.values.source import PathWords
 from sdyscope.words.findings import Finding
@@ -91,14 +99,14 @@ class NotRun:
 
     Attributes:
         rule: its name.
-        partitioner: under which.
+        partitioner: under which; None of a compiled program's text.
         reason: why not, a sentence.
         applies: whether it could have found something: False where the program has nothing for it
             to look at.
     """
 
     rule: str
-    partitioner: Partitioner
+    partitioner: Partitioner | None
     reason: PathWords
     applies: bool
 
@@ -112,18 +120,20 @@ class Linted:
             arguments and whole modules, has that of the program's function.
         rules: the rules that were chosen.
         not_run: those that could not be run.
-        partitioners: under which the program was looked at.
+        partitioners: under which the program was looked at; none of a compiled program's text.
+        account: what is not known of the program, at the stages that were looked at.
         compiled: the compiled program that rules looked at, the first partitioner's; None where
             none did.
-        compiled_by: the JAX that compiled it; None likewise.
+        compiled_by: the JAX that compiled it; None likewise, and where a text does not say.
     """
 
     findings: tuple[Finding, ...]
     rules: tuple[Rule, ...]
     not_run: tuple[NotRun, ...]
     partitioners: tuple[Partitioner, ...]
+    account: Account
     compiled: Compiled | None = None
-    compiled_by: Versions | None = None
+    compiled_by: str | None = None
 
     @property
     def passed(self) -> bool:
@@ -215,6 +225,8 @@ def linted(
 ) -> Linted:
     """Runs the rules over a program, under each partitioner that it is lowered for.
 
+    Of a compiled program's text those that need no stage before are run.
+
     Args:
         program: the program.
         select: globs of the rules to run; by default all.
@@ -230,18 +242,19 @@ def linted(
         TargetError: a glob matches no rule, or there is no such hardware.
     """
     rules = chosen_rules(select, ignore)
-    checked = check(program)
-    findings: dict[Partitioner, dict[str, list[Finding]]] = {}
+    findings: dict[Partitioner | None, dict[str, list[Finding]]] = {}
     not_run: list[NotRun] = []
     compiles: list[Compiled] = []
-    for partitioner in program.lowered:
-        in_the_way = _in_the_way(program, partitioner) if compiled and on is None else ""
+    unknowns: list[Unknown] = []
+    for partitioner in program.compiled_under:
+        # Of a compiled program's text nothing need be compiled.
+        may = compiled or program.is_compiled
+        in_the_way = _in_the_way(program, partitioner) if may and on is None else ""
         subject = Subject(
             program,
             partitioner,
-            compiles=compiled and not in_the_way,
+            compiles=may and not in_the_way,
             on=on,
-            checked=checked,
             logical=logical,
             no_logical=no_logical,
             not_compiled=in_the_way or not_compiled,
@@ -254,30 +267,37 @@ def linted(
                 not_run.append(NotRun(rule.name, partitioner, reason, True))
                 continue
             try:
+                if rule.needs != "compiled":
+                    _ = program.lowered  # which a compiled program's text does not have
                 for finding in rule.findings(subject):
                     of_rules[rule.name].append(finding)
             except NotApplicable as error:
                 not_run.append(NotRun(rule.name, partitioner, error.message, False))
+            except MissingStageError:
+                not_run.append(NotRun(rule.name, partitioner, NO_STAGE, True))
             except TargetError:
                 raise
             except SdyscopeError as error:
                 not_run.append(NotRun(rule.name, partitioner, error.message, True))
         if subject.compiled_already is not None:
             compiles.append(subject.compiled_already)
-    if "partitioners-differ" in {rule.name for rule in rules} and len(findings) < 2:
-        only = next(iter(findings))
+        if subject.sent_already is not None:
+            unknowns += collectives_unknowns(subject.sent_already)
+    under = tuple(partitioner for partitioner in findings if partitioner is not None)
+    if "partitioners-differ" in {rule.name for rule in rules} and len(under) == 1:
         reason = "It compares two partitioners: pass --partitioner both."
-        not_run.append(NotRun("partitioners-differ", only, reason, False))
+        not_run.append(NotRun("partitioners-differ", under[0], reason, False))
     located = tuple(
         replace(finding, source=program.defined_at) if finding.source is None else finding
         for finding in _merged(findings, rules)
     )
     first = next(iter(compiles), None)
-    by = None if first is None else program.compiled_by(first)
-    return Linted(located, rules, tuple(not_run), tuple(findings), first, by)
+    by = None if first is None else program.compiler_of(first)
+    account = account_of(program) + Account.of(unknowns)
+    return Linted(located, rules, tuple(not_run), under, account, first, by)
 
 
-def _in_the_way(program: Staged, partitioner: Partitioner) -> str:
+def _in_the_way(program: Staged, partitioner: Partitioner | None) -> str:
     """What is known to stand in the way of compiling for CPU devices, which nobody asked for."""
     try:
         program.check_compilable(partitioner)
@@ -294,12 +314,12 @@ def _missing(rule: Rule, subject: Subject) -> str | None:
 
 
 def _merged(
-    findings: Mapping[Partitioner, Mapping[str, Sequence[Finding]]], rules: Sequence[Rule]
+    findings: Mapping[Partitioner | None, Mapping[str, Sequence[Finding]]], rules: Sequence[Rule]
 ) -> tuple[Finding, ...]:
     """Every finding once; one that is there under every partitioner is about all of them."""
     merged: list[Finding] = []
     for rule in rules:
-        times: dict[Finding, set[Partitioner]] = {}
+        times: dict[Finding, set[Partitioner | None]] = {}
         for partitioner, of_rules in findings.items():
             for finding in of_rules[rule.name]:
                 alike = replace(finding, partitioner=None)

@@ -73,7 +73,7 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
 def _constrained_over(subject: Subject, argument: Placed) -> frozenset[str]:
     """The axes that an argument is constrained to be sharded over before anything else uses it."""
     written = {each.op: each.placement for each in subject.annotations if each.kind == "constraint"}
-    node = argument.row.lowered[subject.partitioner].op
+    node = argument.row.lowered[subject.under].op
     places = [written.get(user.id) for user, _ in subject.graph.uses(node)]
     axes = [
         frozenset(name for dim in axes_of(place, subject.mesh) for name in dim) if place else None

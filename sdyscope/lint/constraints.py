@@ -241,7 +241,7 @@ def _returned(subject: Subject, reported: set[int]) -> Iterator[Message]:
         for constraint in _constraints(subject)
         if not (constraint.manual or constraint.op in reported)
     }
-    results = {result.row.lowered[subject.partitioner].index: result for result in subject.results}
+    results = {result.row.lowered[subject.under].index: result for result in subject.results}
     for index, value in graph.returned.items():
         constraint, result = by_op.get(value[0]), results.get(index)
         if constraint is None or result is None or result.placement is None:

@@ -15,7 +15,7 @@ from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.passing import passing
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.counts import size
+from sdyscope.words.counts import size, times_text
 from sdyscope.words.mesh import over_text
 
 _CALLBACK = re.compile(r"callback|host_compute|xla_python", re.IGNORECASE)
@@ -98,7 +98,7 @@ def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator
 
 
 def _times(collective: Collective) -> str:
-    return f", {collective.count:,} times per step" if collective.count > 1 else ""
+    return f", {times_text(collective.count)}" if collective.count > 1 else ""
 
 
 def _behind(computation: Computation, instruction: Instruction) -> Iterator[str]:

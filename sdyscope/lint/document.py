@@ -43,7 +43,7 @@ class LintedProgram:
     Attributes:
         name: the program's name.
         passed: whether there is nothing worse than a note.
-        partitioners: under which the program was looked at.
+        partitioners: under which the program was looked at; none of a compiled program's text.
         findings: what was found, errors first.
         not_run: the rules that were not run.
         account: what is not known of the program, at the stages that were looked at.
@@ -73,7 +73,7 @@ class Lint:
         schema: name and version of this form.
         name: the program's name, or the module's; null where only rules are listed.
         passed: whether there is nothing worse than a note.
-        partitioners: under which the program was looked at.
+        partitioners: under which the program was looked at; none of a compiled program's text.
         rules: the rules that were chosen.
         findings: what was found, errors first.
         not_run: the rules that were not run.
@@ -107,7 +107,7 @@ class Lint:
         return not self.account and not any(program.account for program in self.programs)
 
 
-def lint_document(name: str, linted: Linted, account: Account) -> Lint:
+def lint_document(name: str, linted: Linted) -> Lint:
     """The document of what the rules found in a program."""
     counts = {rule.name: 0 for rule in linted.rules}
     for finding in linted.findings:
@@ -119,10 +119,10 @@ def lint_document(name: str, linted: Linted, account: Account) -> Lint:
         rules=tuple(_rule(rule, counts[rule.name]) for rule in linted.rules),
         findings=linted.findings,
         not_run=linted.not_run,
-        account=account,
+        account=linted.account,
         hardware=None if linted.compiled is None else linted.compiled.hardware,
         device_kind=None if linted.compiled is None else linted.compiled.device_kind or None,
-        compiled_by=None if linted.compiled_by is None else str(linted.compiled_by),
+        compiled_by=linted.compiled_by,
     )
 
 

@@ -10,7 +10,7 @@ from sdyscope.analysis.cost.order import WORTH, best_order, bytes_by_axes, slowe
 from sdyscope.hardware.specs import Chip, chip_of
 from sdyscope.hardware.topology import Topology
 from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, Unavailable, rule
-from sdyscope.lint.subject import Subject
+from sdyscope.lint.subject import NO_HARDWARE, Subject
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.words.counts import size
 
@@ -26,6 +26,8 @@ def _hardware(subject: Subject) -> tuple[Topology, Chip, Mesh]:
         NotApplicable: the hardware does not say how devices are linked, or the mesh has one axis.
     """
     compiled = subject.compiled
+    if compiled.is_text:
+        raise Unavailable(NO_HARDWARE)
     if compiled.hardware is None or compiled.topology is None:
         raise NotApplicable("It is of hardware with known links: --on tpu:v5e:4x4x2slices, say.")
     chip = chip_of(compiled.device_kind)

@@ -8,11 +8,11 @@ from sdyscope.analysis.collectives.totals import Collective
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.hlo import Computation, Instruction, call_sites
-from sdyscope.lint.rule import FEW_BYTES, Message, rule
+from sdyscope.lint.rule import Message, rule, severity_of
 from sdyscope.lint.subject import Subject
 from sdyscope.values.passing import passes
 from sdyscope.values.placement import Placement
-from sdyscope.words.counts import size
+from sdyscope.words.counts import size, times_text
 from sdyscope.words.mesh import over_text
 
 #: Ops that are not the same each time although their operands are.
@@ -137,11 +137,7 @@ def _gathered(subject: Subject, collective: Collective) -> Message:
     origin = part.origin
     value = origin.value if origin is not None else ""
     saves = (collective.count - 1) * sum(part.sent for part in collective.parts)
-    times = (
-        "an unknown number of times"
-        if collective.unknown_trips
-        else f"{collective.count:,} times per step"
-    )
+    times = times_text(collective.count, unknown=collective.unknown_trips)
     over = over_text(collective.axes, subject.collectives.mesh)
     source = part.source or (origin.source if origin is not None else None)
     return Message(
@@ -153,7 +149,7 @@ def _gathered(subject: Subject, collective: Collective) -> Message:
         partitioner=subject.partitioner,
         hint="Gather it once before the loop, with a constraint there, if a device can hold "
         f"{size(part.bytes)} meanwhile; else it is the price of memory, and can be ignored.",
-        severity="warning" if saves >= FEW_BYTES or collective.unknown_trips else "note",
+        severity=severity_of(saves, at_least=collective.unknown_trips),
     )
 
 

@@ -29,6 +29,16 @@ It raises an ``SdyscopeError`` where a stage that it needs is not there: the rul
 FEW_BYTES = 1 << 16
 
 
+def severity_of(sent: int, *, at_least: bool = False) -> Severity:
+    """Of what a device sends for nothing: a note where nobody would notice.
+
+    Args:
+        sent: bytes in a step.
+        at_least: whether it is more, by an unknown factor.
+    """
+    return "warning" if sent >= FEW_BYTES or at_least else "note"
+
+
 class NotApplicable(SdyscopeError):  # noqa: N818 - a result, named for what it says
     """A rule has nothing to look at in this program; the message says why."""
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.analysis.cost.links import dimensions_along
 from sdyscope.facts.program import Partitioner
-from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
-from sdyscope.lint.subject import Subject
-from sdyscope.words.counts import size
+from sdyscope.lint.rule import Message, NotApplicable, Unavailable, rule, severity_of
+from sdyscope.lint.subject import NO_HARDWARE, Subject
+from sdyscope.words.counts import size, times_text
 from sdyscope.words.mesh import listed_axes
 
 
@@ -27,6 +27,8 @@ def slices_crossed_in_loop(subject: Subject) -> Iterator[Message]:
     forward pass, each of which may be a layer's gradient. A note where it is less than 64 KiB per
     step.
     """
+    if subject.compiled.is_text:
+        raise Unavailable(NO_HARDWARE)
     topology = subject.compiled.topology
     if topology is None or topology.size("slice") < 2:
         raise NotApplicable("What the program is compiled for is one slice.")
@@ -56,14 +58,14 @@ def slices_crossed_in_loop(subject: Subject) -> Iterator[Message]:
         yield _finding(subject.partitioner, members)
 
 
-def _finding(partitioner: Partitioner, members: Sequence[tuple[Collective, Part]]) -> Message:
+def _finding(
+    partitioner: Partitioner | None, members: Sequence[tuple[Collective, Part]]
+) -> Message:
     collective, part = max(members, key=lambda pair: pair[0].sent)
     sent = sum(each.sent for each, _ in members)
     times = sum(each.count for each, _ in members)
     over = listed_axes(collective.axes or ())
-    often = (
-        "an unknown number of times" if collective.unknown_trips else f"{times:,} times per step"
-    )
+    often = times_text(times, unknown=collective.unknown_trips)
     return Message(
         f"This {collective.kind} over {over} is in a loop, runs {often}, and crosses slices: each "
         f"iteration waits for the data centre's network. A device sends {size(sent)} per step "
@@ -74,5 +76,5 @@ def _finding(partitioner: Partitioner, members: Sequence[tuple[Collective, Part]
         partitioner=partitioner,
         hint="Let only a data-parallel axis cross slices: put it first in the mesh, with as "
         "many devices as there are slices, and keep the others within a slice.",
-        severity="warning" if sent >= FEW_BYTES or collective.unknown_trips else "note",
+        severity=severity_of(sent, at_least=collective.unknown_trips),
     )

@@ -17,10 +17,10 @@ from sdyscope.analysis.source.lines import (
     propagated_values,
     source_files,
 )
-from sdyscope.errors import CompilerError
+from sdyscope.errors import CompilerError, MissingStageError
 from sdyscope.facts.account import Account
 from sdyscope.facts.failures import Failure, failures
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.program import CompiledUnder
 from sdyscope.facts.propagated import Propagated
 from sdyscope.formatters import Summarized
 from sdyscope.hardware.names import Hardware
@@ -28,6 +28,7 @@ from sdyscope.lint import Linted
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import FilePath
+from sdyscope.words.account import NOT_COMPILED
 from sdyscope.words.findings import Finding
 
 
@@ -43,16 +44,17 @@ class SourceDocument(Summarized):
             or a recorded run did it.
         device_kind: what the compiler calls such a device; null where nothing was compiled.
         meshes: the meshes that its shardings are on.
-        collective_meshes: the mesh whose axes collectives are named by, by partitioner; null where
-            none fits.
+        collective_meshes: the mesh whose axes collectives are named by, by partitioner (by an empty
+            text for a compiled program's text, which names none); null where none fits.
         propagations: by whom it was propagated, and how much that is worth; nobody did where the
-            shardings of values are those that the lowered modules say.
+            shardings of values are those that the lowered modules say, and in a compiled program's
+            text, which has no shardings of values.
         failures: which partitioners did not, and why.
         not_compiled: why nothing is known of collectives; empty where the program was compiled.
         files: the files that its ops come from, those of libraries last.
         without_line: how many values of the module have no line, arguments and results left out.
         sent_without_line: bytes that a device sends per step for collectives without a line, by
-            partitioner.
+            partitioner as `collective_meshes`.
         findings: what `sdyscope lint` finds, errors first; its `source` is one of the lines, or
             null.
         account: what is not known of the program, at the stages that were looked at.
@@ -66,21 +68,21 @@ class SourceDocument(Summarized):
     hardware: Hardware | None
     device_kind: str | None
     meshes: dict[str, Mesh]
-    collective_meshes: dict[Partitioner, Mesh | None]
+    collective_meshes: dict[CompiledUnder, Mesh | None]
     propagations: tuple[Propagated, ...]
     failures: tuple[Failure, ...]
     not_compiled: str
     files: tuple[SourceFile, ...]
     without_line: int
-    sent_without_line: dict[Partitioner, int]
+    sent_without_line: dict[CompiledUnder, int]
     findings: tuple[Finding, ...]
     account: Account
     compiled_by: str | None = None
 
     @property
-    def partitioners(self) -> tuple[Partitioner, ...]:
-        """Whose propagations there are."""
-        return tuple(propagation.partitioner for propagation in self.propagations)
+    def is_text(self) -> bool:
+        """Whether it is of a compiled program's text, in which values have no shardings."""
+        return "" in self.collective_meshes
 
     @property
     def findings_by_line(self) -> Mapping[tuple[str, int], tuple[Finding, ...]]:
@@ -112,13 +114,13 @@ def source_document(
 
     Raises:
         CompilerError: the program can't be lowered under any partitioner.
-        TargetError: it is a compiled program, or can't be compiled for this hardware.
+        TargetError: it can't be compiled for this hardware.
     """
     propagated: PropagateDocument | None = None
-    with suppress(CompilerError):  # The account says why.
+    with suppress(CompilerError, MissingStageError):  # The account says why.
         propagated = propagate_document(program)
     comms: CommsDocument | None = None
-    not_compiled = "" if compiled else "the program was not compiled"
+    not_compiled = "" if compiled else NOT_COMPILED
     if compiled:
         try:
             comms = comms_document(program, on)
@@ -154,10 +156,12 @@ def source_of(
     if propagated is not None and len(propagated.propagations) > 1:
         begins = [begun.begins.value.id for begun in propagated_between(program).beginnings]
     programs = () if comms is None else comms.programs
-    values = (
-        *(lowered_values(program) if propagated is None else propagated_values(propagated.values)),
-    )
-    under = tuple(program.lowered) if propagated is None else propagated.partitioners
+    if propagated is not None:
+        values, under = [*propagated_values(propagated.values)], propagated.partitioners
+    elif program.is_compiled:
+        values, under = [], ()
+    else:
+        values, under = [*lowered_values(program)], tuple(program.lowered)
     return SourceDocument(
         name=program.name,
         file=program.file,
@@ -165,9 +169,7 @@ def source_of(
         device_kind=None if comms is None else comms.device_kind,
         compiled_by=None if comms is None else comms.compiled_by,
         meshes=program.meshes,
-        collective_meshes={
-            each.partitioner: each.mesh for each in programs if each.partitioner is not None
-        },
+        collective_meshes={each.partitioner or "": each.mesh for each in programs},
         propagations=() if propagated is None else propagated.propagations,
         failures=_failures(program) if propagated is None else propagated.failures,
         not_compiled=not_compiled,
@@ -182,9 +184,8 @@ def source_of(
         ),
         without_line=sum(value.source is None and value.needs_line for value in values),
         sent_without_line={
-            each.partitioner: tally.sent
+            each.partitioner or "": tally.sent
             for each in programs
-            if each.partitioner is not None
             for has_line, tally in each.tallied(
                 lambda _, part: part.source is not None and part.source.line > 0
             ).items()

@@ -8,28 +8,19 @@ from sdyscope.analysis.memory.donation import NotDonated, not_donated
 from sdyscope.analysis.naming.paths import Leaf
 from sdyscope.facts.findings import Severity
 from sdyscope.lint.arguments import LARGE
-from sdyscope.lint.rule import Message, NotApplicable, Rule, documented, rule
+from sdyscope.lint.rule import Message, NotApplicable, Unavailable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.words.counts import counted, size
-from sdyscope.words.findings import finding_of
+from sdyscope.words.findings import Finding, finding_of
 
 
-def _held(name: str, severity: Severity, documentation: str) -> Rule:
-    """A rule that says what ``memory`` found under its name."""
-    return documented(
-        name,
-        severity,
-        documentation,
-        lambda subject: (
-            finding_of(finding) for finding in subject.memory.findings if finding.rule == name
-        ),
-        needs="compiled",
-    )
+def _of_memory(subject: Subject, name: str) -> Iterator[Finding]:
+    """What ``memory`` found under a name."""
+    return (finding_of(finding) for finding in subject.memory.findings if finding.rule == name)
 
 
-donation_unused = _held(
-    "donation-unused",
-    "warning",
+@rule("donation-unused", "warning", needs="compiled")
+def donation_unused(subject: Subject) -> Iterator[Finding]:
     """A donated buffer is not used for any result.
 
     The argument's buffer is donated, but the result meant to reuse it has another buffer: both are
@@ -38,8 +29,8 @@ donation_unused = _held(
     the argument's sharding, or do not donate the argument.
 
     A donated argument that the program does not use at all is a note.
-    """,
-)
+    """
+    return _of_memory(subject, "donation-unused")
 
 
 @rule("state-not-donated", "warning")
@@ -57,7 +48,7 @@ def state_not_donated(subject: Subject) -> Iterator[Message]:
     compiler counts as the argument's.
     """
     groups: dict[str, list[NotDonated]] = {}
-    for pair in not_donated(subject.program.tensors, subject.partitioner):
+    for pair in not_donated(subject.program.tensors, subject.under):
         groups.setdefault(Leaf.of(pair.argument).keys[0], []).append(pair)
     if not groups:
         raise NotApplicable("No argument's next value is returned, or all are donated.")
@@ -89,11 +80,12 @@ def state_not_donated(subject: Subject) -> Iterator[Message]:
         )
 
 
-bytes_differ = _held(
-    "bytes-differ",
-    "warning",
+@rule("bytes-differ", "warning", needs="compiled")
+def bytes_differ(subject: Subject) -> Iterator[Finding]:
     """Bytes computed from the shardings disagree with the compiler's.
 
     Then one of the two is wrong about where arguments are.
-    """,
-)
+    """
+    if subject.memory.equal is None:
+        raise Unavailable("The compiler does not say how many bytes arguments and results take.")
+    return _of_memory(subject, "bytes-differ")

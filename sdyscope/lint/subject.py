@@ -20,6 +20,7 @@ from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph, scope_in
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import HloModule
+from sdyscope.lint.check import check
 from sdyscope.lint.placed import Placed, placed
 from sdyscope.lint.rule import NotApplicable, Unavailable
 from sdyscope.staged import Staged
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
 
 NOT_COMPILED = "It needs the compiled program, and --no-compile leaves that out."
 
+#: Why a rule that looks at more than the compiled program can't be run on the text of one.
+NO_STAGE = "It needs a stage before the compiled one, which a compiled program's text lacks."
+
+#: Why a rule about links can't be run on a compiled program's text.
+NO_HARDWARE = "The text of a compiled program does not say what hardware it is for."
 
 #: Why there are no logical axes, where nothing else is known.
 NO_LOGICAL = "No logical axes were given."
@@ -45,11 +51,10 @@ class Subject:
 
     Args:
         program: the program.
-        partitioner: under which it is looked at.
+        partitioner: under which it is looked at; None for a compiled program's text.
         compiles: whether the program may be compiled.
         on: what to compile for; by default virtual CPU devices.
         not_compiled: why it may not be compiled, else.
-        checked: the program's check, which is one for all partitioners.
         logical: the logical axes of its tensors, where they are known.
         no_logical: why they are not, else.
     """
@@ -57,11 +62,10 @@ class Subject:
     def __init__(
         self,
         program: Staged,
-        partitioner: Partitioner,
+        partitioner: Partitioner | None,
         *,
         compiles: bool,
         on: Hardware | str | None,
-        checked: Check,
         not_compiled: str = NOT_COMPILED,
         logical: LogicalAxes | None = None,
         no_logical: str = NO_LOGICAL,
@@ -70,10 +74,23 @@ class Subject:
         self.partitioner = partitioner
         self.compiles = compiles
         self.on = on
-        self.checked = checked
         self.not_compiled = not_compiled
         self.logical = logical
         self.no_logical = no_logical
+
+    @property
+    def under(self) -> Partitioner:
+        """The partitioner, of which there is a module.
+
+        Raises:
+            MissingStageError: it is a compiled program's text.
+        """
+        return self.program.chosen(self.partitioner)
+
+    @property
+    def checked(self) -> Check:
+        """The program's check, which is one for all partitioners."""
+        return self.program.once((check,), lambda: check(self.program))
 
     def require_shardy(self) -> None:
         """For rules that read Shardy's module alone.
@@ -90,7 +107,7 @@ class Subject:
     @property
     def module(self) -> Any:
         """The lowered module, a ``LoweredModule``."""
-        return self.program.lowered[self.partitioner]
+        return self.program.lowered[self.under]
 
     @cached_property
     def graph(self) -> OpGraph:
@@ -184,12 +201,12 @@ class Subject:
     @cached_property
     def arguments(self) -> tuple[Placed, ...]:
         """The arguments, and where they are as far as that is known."""
-        return placed(self.program.tensors, "argument", self.partitioner, self._compiled)
+        return placed(self.program.tensors, "argument", self.under, self._compiled)
 
     @cached_property
     def results(self) -> tuple[Placed, ...]:
         """The results, likewise."""
-        return placed(self.program.tensors, "result", self.partitioner, self._compiled)
+        return placed(self.program.tensors, "result", self.under, self._compiled)
 
     @cached_property
     def next_values(self) -> Mapping[int, int]:
@@ -202,7 +219,7 @@ class Subject:
     def parameters(self) -> Mapping[int, int]:
         """Of each argument that an optimizer keeps of a parameter that parameter, by number."""
         rows = [argument.row for argument in self.arguments]
-        in_passes = pass_rows(self.program.graph(self.partitioner), rows, self.partitioner)
+        in_passes = pass_rows(self.graph, rows, self.under)
         leaves = [argument.leaf for argument in self.arguments]
         return kept_for(leaves, in_passes, set(self.next_values.values()))
 
@@ -211,6 +228,11 @@ class Subject:
         """The compiled program, if a rule asked for it and there is one."""
         compiled = self.__dict__.get("_compiled_once")
         return compiled if isinstance(compiled, Compiled) else None
+
+    @property
+    def sent_already(self) -> Collectives | None:
+        """Its collectives, if a rule asked for them and they are known."""
+        return self.__dict__.get("collectives")
 
     @property
     def _compiled(self) -> Compiled | None:

@@ -11,7 +11,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.graph import OpGraph
 from sdyscope.lint.batch import batches
 from sdyscope.lint.placed import Placed, axes_of, spec_words
-from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
+from sdyscope.lint.rule import Message, NotApplicable, rule, severity_of
 from sdyscope.lint.subject import Subject
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import listed, size
@@ -81,7 +81,7 @@ def parameter_gathered(subject: Subject) -> Iterator[Message]:
     batch_axes = _batch_axes(subject)
     told_batches = {batch.name for batch in batches(subject)}
     arguments = {
-        argument.row.lowered[subject.partitioner].index: argument
+        argument.row.lowered[subject.under].index: argument
         for argument in subject.arguments
         if argument.name not in told_batches and len(argument.shape) > 1
     }
@@ -224,7 +224,7 @@ def _gathered_finding(
         hint=f"Constrain the result computed from it to be sharded over {over}, too, so that "
         "each device computes with its own shard. If it is sharded only to save memory, shard "
         "the batch over this axis as well.",
-        severity="warning" if sent >= FEW_BYTES else "note",
+        severity=severity_of(sent),
     )
 
 
@@ -303,7 +303,7 @@ def _is_lost(part: Part, batch_axes: frozenset[str], is_batch: set[str]) -> bool
 
 
 def _lost_finding(
-    partitioner: Partitioner,
+    partitioner: Partitioner | None,
     batch_axes: frozenset[str],
     members: Sequence[tuple[Collective, Part]],
 ) -> Message:
@@ -329,5 +329,5 @@ def _lost_finding(
         f"{listed(list(causes))}",
         hint=f"Constrain the activations to have their batch on {axes}, where they are made: then "
         "the parameter is gathered, and each device works on its own examples.",
-        severity="warning" if sent >= FEW_BYTES else "note",
+        severity=severity_of(sent),
     )

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.analysis.collectives.wasted import Wasted, accumulated_in_loops, wasted_in_maps
 from sdyscope.analysis.naming.scopes import scope_of
-from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
+from sdyscope.facts.findings import Severity
+from sdyscope.lint.rule import Message, NotApplicable, rule, severity_of
 from sdyscope.lint.subject import Subject
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, size
@@ -26,9 +27,8 @@ def _in_maps(subject: Subject, kind: str) -> Iterator[Wasted]:
 
 
 def _message(
-    subject: Subject, waste: Wasted, text: str, hint: str, severity: str | None = None
+    subject: Subject, waste: Wasted, text: str, hint: str, severity: Severity | None = None
 ) -> Message:
-    small = waste.sent < FEW_BYTES and severity is None
     scope, primitive = scope_of(waste.scope)
     return Message(
         text,
@@ -37,7 +37,7 @@ def _message(
         source=waste.source,
         partitioner=subject.partitioner,
         hint=hint,
-        severity="note" if small else severity,  # type: ignore[arg-type]
+        severity=severity or severity_of(waste.sent),
     )
 
 
@@ -75,7 +75,6 @@ def reduced_twice(subject: Subject) -> Iterator[Message]:
                 f"It is the mean over {over} of what is summed over {over}{where} already: it "
                 "changes nothing, and is sent for nothing.",
                 "Leave the pmean out.",
-                "warning" if waste.sent >= FEW_BYTES else None,
             )
         else:
             yield _message(
@@ -163,7 +162,7 @@ def reduced_in_loop(subject: Subject) -> Iterator[Message]:
             partitioner=subject.partitioner,
             hint=f"Run the loop in jax.shard_map(..., check_vma=False) over {_over(axes)}, and "
             f"return jax.lax.pmean(total, {named}), or psum where the loss is a sum.",
-            severity="warning" if sent >= FEW_BYTES else "note",
+            severity=severity_of(sent),
         )
 
 
@@ -246,7 +245,7 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
             partitioner=subject.partitioner,
             hint="Constrain what each layer hands on to a sharding that the next one can work "
             "with. sdyscope fix tries where.",
-            severity="warning" if sent >= FEW_BYTES else "note",
+            severity=severity_of(sent),
         )
 
 

@@ -30,7 +30,7 @@ from sdyscope.terminal.chart import shares
 from sdyscope.terminal.steps import tracks
 from sdyscope.words.cost import limit_texts, pipeline_text
 from sdyscope.words.counts import bound_text, sentence
-from sdyscope.words.mesh import axis_text, over_text
+from sdyscope.words.mesh import NO_MESH, axis_text, over_text
 from sdyscope.words.origins import FOLLOWED, ROLES, causes_text, origin_text, spec_text
 from sdyscope.words.partitioners import SENT, partitioner_name, sends_sentence
 from sdyscope.words.paths import shortened
@@ -185,7 +185,7 @@ def labels_of(
 
 def over(collective: Collective, program: Collectives) -> str:
     """The mesh axes in words; without a mesh the size of the groups."""
-    return over_text(collective.axes, program.mesh, collective.group_size) or "no mesh is named"
+    return over_text(collective.axes, program.mesh, collective.group_size) or NO_MESH
 
 
 def annotation_label(annotation: OriginAnnotation) -> str:

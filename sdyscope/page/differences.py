@@ -40,8 +40,10 @@ from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool, table
 from sdyscope.page.document import Report
 from sdyscope.snapshots.differences import DiffDocument
+from sdyscope.words.account import NOT_COMPILED
 from sdyscope.words.counts import sentence
 from sdyscope.words.differences import (
+    EACH_BY_ITSELF,
     OTHERWISE,
     across_text,
     behind_text,
@@ -59,19 +61,22 @@ from sdyscope.words.differences import (
     lowered_verdict,
     not_compared_entries_text,
     not_compared_text,
+    on_both_text,
     propagated_verdict,
     retyped_text,
+    same_text,
 )
 from sdyscope.words.memory import part_text
 from sdyscope.words.origins import origin_text
-from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.paths import shortened
 from sdyscope.words.places import shown_name
 from sdyscope.words.remarks import remark_text
 from sdyscope.words.sharding import open_text, placed_text, placement_text, short
 from sdyscope.words.snapshots import (
+    IN_BOTH,
     NO_VIEWS,
     comparison_text,
+    header_text,
     renamed_axes_text,
     snapshot_name,
     snapshots_title,
@@ -92,7 +97,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
         SdyscopeError: there is only one module.
     """
     both_partitioners(inspection)
-    on: Hardware | str = "It was not compiled."
+    on: Hardware | str = sentence(NOT_COMPILED)
     if report.hardware is not None and report.comms is not None:
         on = report.hardware
     return differences(pool, inspection, None, on)
@@ -139,14 +144,14 @@ def differences(
 def _title(across: Across, labels: tuple[str, str], stages: Mapping[str, dict[str, Any]]) -> str:
     """What matters most: what is sent and needed, then what is sharded; a sentence."""
     compared = {name: stage for name, stage in stages.items() if "unavailable" not in stage}
-    a, b = map(partitioner_name, labels)
-    if not compared:
-        return f"{a} and {b} could not be compared."
     differing = [stage for stage in reversed(compared.values()) if not stage["same"]]
-    if not differing:
-        partial = ", as far as they were compared" if _leaves_out(compared) else ""
-        return f"The same {across_text(across, a)} and {b}{partial}."
-    return sentence(differing[0]["words"])
+    if differing:
+        return sentence(differing[0]["words"])
+    # Compilers of two kinds of hardware are given the same module.
+    whole = across == "hardware" or len(compared) == len(stages)
+    return same_text(
+        across, labels, compared=bool(compared), whole=whole and not _leaves_out(compared)
+    )
 
 
 def _leaves_out(stages: Mapping[str, dict[str, Any]]) -> bool:
@@ -158,11 +163,10 @@ def _on_two(
 ) -> dict[str, Any]:
     """One program on two kinds of hardware: only what is compiled can differ."""
     ends = compiled_ends(inspection, None, None, on, other_on)
-    under = partitioner_name(ends[0].partitioner or "shardy")
     labels = ends[0].label, ends[1].label
     stages = {
-        "lowered": {"unavailable": f"It is the same program on both, lowered for {under}."},
-        "propagated": {"unavailable": "Each compiler propagates by itself; see the collectives."},
+        "lowered": {"unavailable": on_both_text(ends[0].partitioner or "shardy")},
+        "propagated": {"unavailable": EACH_BY_ITSELF},
         "compiled": _or_reason(
             lambda: _compiled(compiled_between(inspection, on=on, other_on=other_on), pool)
         ),
@@ -224,9 +228,16 @@ def snapshots(document: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]
                     snapshot.same,
                     snapshot.different,
                     [change.word for change in snapshot.header],
-                    "the same in both",
+                    IN_BOTH,
                 ),
-                "header": snapshot.header,
+                "header": [
+                    {
+                        "word": change.word,
+                        "before": header_text(change.word, change.before),
+                        "after": header_text(change.word, change.after),
+                    }
+                    for change in snapshot.header
+                ],
                 "notes": [
                     *(
                         [sentence(uncompared_parts_text(snapshot.not_compared))]
@@ -453,8 +464,6 @@ def _side(side: CompiledSide) -> dict[str, Any]:
         "label": side.label,
         "partitioner": side.partitioner,
         "total": side.total,
-        "rematerializations": side.rematerializations,
-        "failure": side.failure,
         "notes": list(compiled_notes(side)),
     }
 

@@ -35,7 +35,7 @@ from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, UnavailableStage, stages
 from sdyscope.values.source import FilePath, PathWords
 from sdyscope.version import own_version
-from sdyscope.words.account import NO_COMPILE, account_lines
+from sdyscope.words.account import NO_COMPILE, NOT_COMPILED, NOT_IN_TEXT, account_lines
 from sdyscope.words.findings import Check, Finding, finding_of, folded
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 from sdyscope.words.paths import file_text, shortened
@@ -54,16 +54,16 @@ class Report:
         target: the TARGET.
         name: the program's name, or the module's.
         file: the file that it was read from; null for a program.
-        jax_version: version of JAX that lowered or read it.
+        jax_version: version of JAX that lowered or read it; empty for a compiled program's text.
         sdyscope_version: version of sdyscope that looked at it.
         meshes: the meshes that its shardings are on.
-        partitioners: whose modules were read.
+        partitioners: whose modules were read; none of a compiled program's text.
         hardware: what it was compiled for; null where it was not compiled, or in a recorded run.
         device_kind: what the compiler calls such a device; null likewise.
         stages: what there is to say about each of the five stages.
         headlines: what is most worth knowing, the most important first.
-        show: its tensors as requested and lowered.
-        check: what was requested against what was lowered.
+        show: its tensors as requested and lowered; null for a compiled program's text.
+        check: what was requested against what was lowered; null likewise.
         lint: what the rules of `sdyscope lint` find, as far as the stages that are here go.
         propagate: every value after propagation; null where that is not known.
         memory: what a device holds; null where it was not compiled.
@@ -88,8 +88,8 @@ class Report:
     device_kind: str | None
     stages: tuple[Stage, ...]
     headlines: tuple[Headline, ...]
-    show: ShownProgram
-    check: Check
+    show: ShownProgram | None
+    check: Check | None
     lint: Lint
     propagate: PropagateDocument | None
     memory: MemoryDocument | None
@@ -125,7 +125,9 @@ class Report:
         findings = dict.fromkeys(folded(self.lint.findings))
         # The rules have what check and memory find, said once for both partitioners.
         findings |= dict.fromkeys(
-            finding for finding in self.check.findings if finding.rule not in rules
+            finding
+            for finding in (() if self.check is None else self.check.findings)
+            if finding.rule not in rules
         )
         if self.run is not None:
             findings |= dict.fromkeys(map(finding_of, self.run.findings))
@@ -151,7 +153,8 @@ def document(
         inspection: the program.
         target: the TARGET.
         on: what to compile for; None for as many CPU devices as it needs.
-        compiled: whether to compile it, which memory and communication need.
+        compiled: whether to compile it, which memory and communication need; a compiled program's
+            text needs no compile.
         fix: looks for edits of its source that pay; None to leave that out.
         run: runs it; None to leave that out.
         profile: what a trace measured of it; None without one.
@@ -160,18 +163,26 @@ def document(
 
     Raises:
         SdyscopeError: the program can't be lowered at all.
+        TargetError: hardware is named for a compiled program's text.
     """
     steps = (4 if compiled else 2) + (fix is not None) + (run is not None)
-    missing: list[UnavailableStage] = []
-    notify("lowering", 0, steps)
-    shown = shown_program(inspection)
     refused = failures(inspection.failures)
-    checked = inspection.check()
-    missing += [UnavailableStage("lowered", f.partitioner, True, f.reason) for f in refused]
+    missing = [UnavailableStage("lowered", f.partitioner, True, f.reason) for f in refused]
+    notify("lowering", 0, steps)
+    shown = checked = None
+    if inspection.is_compiled:
+        inspection.compiled(on=on)  # which refuses hardware
+        compiled = True
+        before: tuple[StageName, ...] = ("requested", "lowered", "propagated")
+        missing += [UnavailableStage(stage, None, False, NOT_IN_TEXT) for stage in before]
+    else:
+        shown, checked = shown_program(inspection), inspection.check()
     notify("propagating", 1, steps)
     # What is compiled takes longest: the rest is looked at meanwhile.
     with inspection.compiling(on) if compiled else nullcontext():
-        decided = _or_missing(missing, "propagated", lambda: propagate_document(inspection))
+        decided = None
+        if shown is not None:
+            decided = _or_missing(missing, "propagated", lambda: propagate_document(inspection))
         if decided is not None:
             missing += [
                 UnavailableStage("propagated", f.partitioner, True, f.reason)
@@ -200,11 +211,11 @@ def document(
     report = Report(
         target=shortened(target),
         name=inspection.name,
-        file=None if shown.file is None else file_text(shown.file),
-        jax_version=shown.jax_version,
+        file=None if inspection.file is None else file_text(inspection.file),
+        jax_version=inspection.jax_version,
         sdyscope_version=own_version(),
         meshes=mesh_documents(inspection.meshes),
-        partitioners=shown.partitioners,
+        partitioners=() if shown is None else shown.partitioners,
         hardware=None if first is None else first.hardware,
         device_kind=None if first is None else first.device_kind,
         stages=stages(
@@ -229,7 +240,7 @@ def document(
             decided,
             sent,
             lint.findings,
-            not_compiled="" if sent is not None else "the program was not compiled",
+            not_compiled="" if sent is not None else NOT_COMPILED,
             text=source_text,
         ),
         unavailable=tuple(part for part in missing if not _is_told(part, missing)),
@@ -262,7 +273,7 @@ def _linted(inspection: Inspection, on: Hardware | None, compiled: bool) -> Lint
         results = linted(inspection, compiled=compiled, on=on)
     except TargetError:  # no such hardware here: what is missing says so
         results = linted(inspection, compiled=False)
-    return lint_document(inspection.name, results, inspection.account)
+    return lint_document(inspection.name, results)
 
 
 def _or_missing(

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from sdyscope.analysis.fix.values import Fix, Remedy
 from sdyscope.words.counts import sentence, size
-from sdyscope.words.edits import edit_text, loops_text, numbers_text, worth_text
+from sdyscope.words.edits import (
+    FIGURES,
+    edit_text,
+    loops_text,
+    numbers_text,
+    remedy_title,
+    tried_text,
+)
 from sdyscope.words.places import source_text
 from sdyscope.words.rates import time_text
 from sdyscope.words.tone import Tone
@@ -50,8 +57,7 @@ class EditsPart:
 def edits(fix: Fix) -> EditsPart:
     """The remedies of a program: those that are proven, or where none is, the others."""
     remedies = fix.proven or fix.remedies
-    tried = f"{fix.tried:,} edits were tried, {fix.compiled:,} compiled"
-    words = f"{tried} for {fix.hardware}." if remedies else f"No edit pays: {tried}."
+    words = tried_text(fix.tried, fix.compiled, fix.hardware if remedies else None)
     return EditsPart(
         words, tuple(_edit(fix, number, each) for number, each in enumerate(remedies, 1))
     )
@@ -63,7 +69,7 @@ def _edit(fix: Fix, number: int, remedy: Remedy) -> Edit:
     if remedy.more_from is not None:
         words.append(loops_text(remedy.more_from))
     return Edit(
-        f"Remedy {number}{worth_text(remedy.verdict, proven=remedy.proven)}",
+        remedy_title(number, remedy.verdict, proven=remedy.proven),
         tuple((edit_text(edit), source_text(edit.source)) for edit in remedy.edits),
         tuple(_figures(fix, remedy)),
         " ".join(map(sentence, words)),
@@ -74,9 +80,9 @@ def _edit(fix: Fix, number: int, remedy: Remedy) -> Edit:
 
 def _figures(fix: Fix, remedy: Remedy) -> Iterator[tuple[str, str, str]]:
     before, after = fix.before, remedy.after
-    yield "sent per step", size(before.sent), size(after.sent)
-    yield "collectives", f"{before.count:,}", f"{after.count:,}"
+    yield FIGURES["sent"], size(before.sent), size(after.sent)
+    yield FIGURES["count"], f"{before.count:,}", f"{after.count:,}"
     if before.total is not None and after.total is not None:
-        yield "memory per device", size(before.total), size(after.total)
+        yield FIGURES["total"], size(before.total), size(after.total)
     if before.seconds is not None and after.seconds is not None:
-        yield "estimated step", time_text(before.seconds), time_text(after.seconds)
+        yield FIGURES["seconds"], time_text(before.seconds), time_text(after.seconds)

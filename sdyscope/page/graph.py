@@ -19,7 +19,7 @@ from sdyscope.page.graph_collectives import sent_by_node
 from sdyscope.page.graph_groups import groups_of
 from sdyscope.page.graph_marks import Mark, marks
 from sdyscope.page.graph_nodes import Nodes, nodes_of
-from sdyscope.words.marks import MARKS
+from sdyscope.words.marks import MARKS, plain_calls_text, unmarked_text
 
 
 def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
@@ -44,12 +44,9 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     try:
         marked = marks(inspection, first)
     except SdyscopeError as error:
-        notes.append(f"What has to move is not marked: {error.message}")
+        notes.append(unmarked_text(error.message))
     if nodes.plain_calls:
-        notes.append(
-            f"{nodes.plain_calls:,} calls are drawn as one op each: written out they would be too "
-            "many."
-        )
+        notes.append(plain_calls_text(nodes.plain_calls))
     sent = sent_by_node(report, inspection, nodes, notes)
     return {
         "partitioners": list(report.partitioners),

@@ -11,9 +11,9 @@ from sdyscope.inspection import Inspection
 from sdyscope.page.columns import table
 from sdyscope.page.document import Report
 from sdyscope.page.graph_nodes import Nodes
+from sdyscope.words.marks import not_drawn_text, unmarked_text
 from sdyscope.words.mesh import names_text
 from sdyscope.words.origins import origin_text
-from sdyscope.words.partitioners import partitioner_name
 
 
 def sent_by_node(
@@ -38,14 +38,11 @@ def sent_by_node(
         try:
             columns, lost = _rows(report, inspection, nodes, partitioner)
         except SdyscopeError as error:
-            notes.append(f"Its collectives are not marked: {error.message}")
+            notes.append(unmarked_text(error.message, "sent"))
             continue
         columns_by_partitioner[partitioner] = columns
         if lost:
-            notes.append(
-                f"{lost:,} tensors of {partitioner_name(partitioner)}'s collectives belong to no "
-                "op that is drawn."
-            )
+            notes.append(not_drawn_text(lost, partitioner))
     return columns_by_partitioner
 
 

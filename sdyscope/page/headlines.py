@@ -13,33 +13,19 @@ from sdyscope.analysis.fix.values import Fix
 from sdyscope.analysis.memory.memory import Memory, MemoryDocument
 from sdyscope.analysis.propagation.propagate import PropagateDocument
 from sdyscope.analysis.show import ShownProgram
-from sdyscope.errors import indefinite
 from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.facts.differences import Divergence
 from sdyscope.facts.program import Partitioner
-from sdyscope.words.account import reason_text, unknown_text
-from sdyscope.words.counts import counted, listed, sentence, size
-from sdyscope.words.differences import begins_text, inputs_text
-from sdyscope.words.edits import edits_text, loops_text
+from sdyscope.words import headlines as words
 from sdyscope.words.findings import Check
-from sdyscope.words.mesh import axes_text
-from sdyscope.words.origins import causes_text
-from sdyscope.words.partitioners import (
-    needs_sentence,
-    partitioner_name,
-    partitioner_names,
-    sends_sentence,
-)
-from sdyscope.words.places import shown_name, source_text
-from sdyscope.words.rematerializations import rematerialization_text, resharding_text
+from sdyscope.words.mesh import along_text
+from sdyscope.words.partitioners import needs_sentence, sends_sentence
+from sdyscope.words.places import source_text
 
 Tone: TypeAlias = Literal["good", "plain", "warning", "bad"]
 
 #: A difference between partitioners below this factor is not worth a headline.
 _FACTOR = 1.1
-
-#: A smaller share is not given in percent.
-_LEAST_PERCENT = 0.01
 
 #: Bytes that could be saved are worth a headline from this part of the arguments on.
 _SAVING = 0.1
@@ -67,8 +53,8 @@ class Headline:
 
 
 def headlines(
-    shown: ShownProgram,
-    checked: Check,
+    shown: ShownProgram | None,
+    checked: Check | None,
     decided: PropagateDocument | None,
     held: MemoryDocument | None,
     sent: CommsDocument | None,
@@ -78,32 +64,24 @@ def headlines(
     """All there are. Where nothing is wrong, the first says so.
 
     Args:
-        shown: its tensors.
-        checked: what was requested against what was lowered.
+        shown: its tensors; None for a compiled program's text.
+        checked: what was requested against what was lowered; None likewise.
         decided: its values; None where they are not known.
         held: what a device holds; None likewise.
         sent: what a device sends; None likewise.
         begun: where the partitioners begin to differ, the largest first.
         fix: edits of its source; None where none were looked for.
     """
-    wrong = sorted(_wrong(shown, checked, decided), key=lambda headline: headline.tone != "bad")
     costs = (*_between_partitioners(decided, held, sent, begun), *_remade(sent), *_savings(held))
+    if shown is None or checked is None:
+        return (*costs, *_largest(sent))
+    wrong = sorted(_wrong(shown, checked, decided), key=lambda headline: headline.tone != "bad")
     good: tuple[Headline, ...] = ()
-    if not any(tensor.requested for tensor in shown.tensors) and any(
-        tensor.by_author for tensor in shown.tensors
-    ):
-        words = "No sharding is requested: where tensors live is left to the compiler."
-        good = (Headline("plain", words, "", "tensors"),)
+    if shown.is_authored and not any(tensor.requested for tensor in shown.tensors):
+        good = (Headline("plain", *words.NO_REQUEST, "tensors"),)
     elif not wrong and checked.compared:
-        where = partitioner_names(checked.partitioners)
-        good = (
-            Headline(
-                "good",
-                f"Every tensor is lowered as requested under {where}.",
-                f"{counted(checked.compared, 'comparison')}, all agree.",
-                "tensors",
-            ),
-        )
+        said = words.as_requested_said(checked.partitioners, checked.compared)
+        good = (Headline("good", *said, "tensors"),)
     return (*wrong, *_edit(fix), *costs, *good, *_largest(sent))
 
 
@@ -112,70 +90,44 @@ def _edit(fix: Fix | None) -> Iterator[Headline]:
     if fix is None or not fix.proven:
         return
     best = fix.proven[0]
-    before, after = fix.before, best.after
-    wins = []
-    if after.sent < before.sent:
-        wins.append(f"sends {size(after.sent)} per step, not {size(before.sent)}")
-    if after.total is not None and before.total is not None and after.total < before.total:
-        wins.append(f"needs {size(after.total)}, not {size(before.total)}")
-    if best.verdict == "corrects":
-        wins.append("computes the right numbers")
-    won = f": a device {', and '.join(wins)}" if wins else ""
-    edited = counted(len(best.edits), "edit")
+    said = words.edit_said(
+        best.edits,
+        (fix.before.sent, best.after.sent),
+        (fix.before.total, best.after.total),
+        corrects=best.verdict == "corrects",
+        more_from=best.more_from,
+    )
     source = source_text(best.edits[0].source)
-    verb = "pays" if len(best.edits) == 1 else "pay"
-    words = f"{edited} of the source {verb}{won}."
-    detail = f"{sentence(edits_text(best.edits))} Compiled, and its numbers compared."
-    if best.more_from is not None:
-        detail += f" {sentence(loops_text(best.more_from))}"
-    yield Headline("good", words, detail, "overview", "at=edits", source)
+    yield Headline("good", *said, "overview", "at=edits", source)
 
 
 def _wrong(
     shown: ShownProgram, checked: Check, decided: PropagateDocument | None
 ) -> Iterator[Headline]:
-    for unknown in shown.account.unknowns:
+    unknowns = shown.account.unknowns
+    for unknown in unknowns:
         if unknown.kind == "refused" and unknown.stage == "lowered":
-            under = listed(unknown.partitioners)
-            yield Headline(
-                "bad", f"There is no module under {under}.", reason_text(unknown.reason), "findings"
-            )
-    unread = [
-        unknown
-        for unknown in shown.account.unknowns
-        if unknown.kind in ("not understood", "impossible")
-    ]
+            said = words.no_module_said(unknown.partitioners, unknown.reason)
+            yield Headline("bad", *said, "findings")
+    unread = [each for each in unknowns if each.kind in ("not understood", "impossible")]
     if unread:
-        words = sentence(unknown_text(unread[0]))
-        detail = f"And {len(unread) - 1:,} more." if unread[1:] else ""
-        yield Headline("bad", words, detail, "tensors", "verdict=impossible")
+        said = words.unread_said(unread[0], len(unread) - 1)
+        yield Headline("bad", *said, "tensors", "verdict=impossible")
     disagree = checked.compared - checked.agreed
     if disagree:
-        yield Headline(
-            "bad",
-            f"{counted(disagree, 'tensor is', 'tensors are')} lowered otherwise than requested.",
-            next((f.message for f in checked.findings if f.severity == "error"), ""),
-            "tensors",
-            "verdict=differs",
-        )
-    for finding in checked.findings:
-        if finding.severity == "warning":
-            line = source_text(finding.source)
-            place = _subject(finding.kind, finding.tensor, line)
-            more = sum(f.severity == "warning" for f in checked.findings) - 1
-            also = f" {counted(more, 'more warning')}." if more else ""
-            yield Headline("warning", finding.message, f"{place}.{also}", "findings", line=line)
-            break
+        first = next((f.message for f in checked.findings if f.severity == "error"), "")
+        text = words.disagree_text(disagree)
+        yield Headline("bad", text, first, "tensors", "verdict=differs")
+    warnings = [finding for finding in checked.findings if finding.severity == "warning"]
+    for finding in warnings[:1]:
+        line = source_text(finding.source)
+        detail = words.warned_text(finding.kind, finding.tensor, line, len(warnings) - 1)
+        yield Headline("warning", finding.message, detail, "findings", line=line)
     moved = [v for v in decided.values if not all(v.as_requested.values())] if decided else []
     if moved:
-        yield Headline(
-            "bad",
-            f"{counted(len(moved), 'tensor ends', 'tensors end')} elsewhere than requested.",
-            f"{_subject(moved[0].kind, moved[0].name, source_text(moved[0].source))} is the first.",
-            "tensors",
-            "verdict=moved",
-            source_text(moved[0].source),
-        )
+        line = source_text(moved[0].source)
+        said = words.moved_said(len(moved), moved[0].kind, moved[0].name, line)
+        yield Headline("bad", *said, "tensors", "verdict=moved", line)
 
 
 def _between_partitioners(
@@ -185,7 +137,8 @@ def _between_partitioners(
     begun: Sequence[Divergence],
 ) -> Iterator[Headline]:
     differing = decided.differing if decided is not None else 0
-    because, line = _begins(differing, begun)
+    because = words.begins_said(differing, begun)
+    line = source_text(begun[0].begins.value.source) if differing and begun else ""
     view, query = ("differences", "open=1") if begun else ("tensors", "verdict=partitioners")
     needs = needs_of(held)
     sends = [
@@ -198,41 +151,17 @@ def _between_partitioners(
     if len(sends) == 2 and _is_worse(*(bytes_ for _, bytes_ in sends)):
         worse.append(sends_sentence(sends))
     if not worse and differing:
-        worse = [f"Shardy and GSPMD place {counted(differing, 'value')} differently."]
-    for number, words in enumerate(worse):
+        worse = [words.differing_text(differing)]
+    for number, text in enumerate(worse):
         # Where they begin is said in full once.
-        again = f"The differences begin at {line}." if line else ""
-        detail = again if number else because
-        yield Headline(
-            "warning",
-            words,
-            detail,
-            view if differing else "tensors",
-            query * bool(differing),
-            line,
-        )
+        detail = words.begins_again_text(line) if number else because
+        where = (view, query) if differing else ("tensors", "")
+        yield Headline("warning", text, detail, *where, line)
 
 
 def _is_worse(count: int, other: int) -> bool:
     few, many = sorted((count, other))
     return many > few > 0 and many >= few * _FACTOR
-
-
-def _begins(differing: int, begun: Sequence[Divergence]) -> tuple[str, str]:
-    """Where the partitioners begin to differ, in sentences, and its line."""
-    if not differing:
-        return "", ""
-    many = f"They place {counted(differing, 'value')} differently"
-    if not begun:
-        return f"{many}.", ""
-    first = begun[0].begins
-    line = source_text(first.value.source)
-    text = begins_text(first.value.name, line, (first.a, first.b), ("under Shardy", "under GSPMD"))
-    places = f", beginning at {counted(len(begun), 'place')}" if begun[1:] else ""
-    inputs = inputs_text((each.name, each.sharding) for each in begun[0].inputs)
-    return " ".join(
-        filter(None, (f"{many}{places}: {text}.", inputs and f"{sentence(inputs)}"))
-    ), line
 
 
 def needs_of(held: MemoryDocument | None) -> list[tuple[Partitioner | None, MemoryAnalysis]]:
@@ -245,18 +174,10 @@ def needs_of(held: MemoryDocument | None) -> list[tuple[Partitioner | None, Memo
 
 def _remade(sent: CommsDocument | None) -> Iterator[Headline]:
     for program in sent.programs if sent is not None else ():
-        if program.rematerializations:
-            first = program.rematerializations[0]
-            words = f"{rematerialization_text(first)}, {resharding_text(first)}".rstrip(", ")
-            many = len(program.rematerializations)
-            yield Headline(
-                "warning",
-                f"{counted(many, 'resharding makes', 'reshardings make')} a whole tensor on every "
-                f"device under {partitioner_name(program.partitioner)}.",
-                sentence(words),
-                "communication",
-                line=source_text(first.source),
-            )
+        if remade := program.rematerializations:
+            said = words.remade_said(remade, program.partitioner)
+            line = source_text(remade[0].source)
+            yield Headline("warning", *said, "communication", line=line)
 
 
 def _savings(held: MemoryDocument | None) -> Iterator[Headline]:
@@ -270,13 +191,8 @@ def _savings(held: MemoryDocument | None) -> Iterator[Headline]:
     if not named or total < whole * _SAVING:
         return
     most = named[0]
-    yield Headline(
-        "plain",
-        f"Of the {size(whole)} of arguments on each device, {size(total)} could be sharded "
-        "further.",
-        f"{most.name} is held {most.replicas} times; {most.best} would save {size(most.saves)}.",
-        "memory",
-    )
+    said = words.savings_said(whole, total, most.name, most.replicas, most.best, most.saves)
+    yield Headline("plain", *said, "memory")
 
 
 def _largest(sent: CommsDocument | None) -> Iterator[Headline]:
@@ -290,34 +206,15 @@ def _largest(sent: CommsDocument | None) -> Iterator[Headline]:
     largest = groups[0]
     first = largest.first
     source = source_text(first.largest.source)
-    place = source or largest.scope
-    share = _percent(largest.sent / program.total.sent)
-    under = f" under {partitioner_name(program.partitioner)}" if len(sent.programs) > 1 else ""
-    axes = axes_text(first.axes, program.mesh)
-    what = (
-        f"collective{under} is {indefinite(first.kind)} over {axes}"
-        if largest.count == 1
-        else f"collectives{under} are {counted(largest.count, first.kind)} over {axes}"
+    said = words.largest_said(
+        first.kind,
+        along_text(first.axes, program.mesh, first.group_size),
+        largest.count,
+        largest.sent / program.total.sent,
+        largest.sent,
+        source or largest.scope,
+        largest.origins,
+        largest.callers,
+        program.partitioner if len(sent.programs) > 1 else None,
     )
-    why = causes_text(largest.origins, callers=largest.callers)
-    detail = f"{size(largest.sent)} per step" + (f", for {place}" if place else "")
-    yield Headline(
-        "plain",
-        f"The largest {what}, {share} of what is sent.",
-        f"{detail}{', ' if why else ''}{why}.",
-        "communication",
-        f"open={quote(first.name)}",
-        source,
-    )
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}" if share >= _LEAST_PERCENT else "less than 1%"
-
-
-def _subject(kind: str, name: str, source: str) -> str:
-    """`constraint layer0/mlp at models/mlp.py:98`."""
-    shown = shown_name(name, kind)
-    own = "" if shown.startswith("jit(") and source else shown
-    words = " ".join(filter(None, (kind, own, f"at {source}" if source else "")))
-    return words or "The module"
+    yield Headline("plain", *said, "communication", f"open={quote(first.name)}", source)

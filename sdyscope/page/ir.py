@@ -88,7 +88,6 @@ def _propagated(inspection: Inspection, pool: Pool, partitioner: Partitioner) ->
         **text_part(pool, lines),
         "arguments": _arguments(propagated.graph, names, compared.before),
         "exactness": propagated.exactness,
-        "source": propagated.source,
     }
 
 

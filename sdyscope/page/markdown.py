@@ -14,10 +14,11 @@ from sdyscope.page.edits import edits
 from sdyscope.terminal.alike import by_partitioner
 from sdyscope.words.account import account_lines, account_title, unavailable_text
 from sdyscope.words.counts import counted, size
+from sdyscope.words.counts import sentence as as_sentence
 from sdyscope.words.hardware import compiled_text
-from sdyscope.words.memory import PARTS
-from sdyscope.words.mesh import mesh_words, over_text
-from sdyscope.words.partitioners import partitioner_name, partitioner_names
+from sdyscope.words.memory import PARTS, TEXT_LACKS
+from sdyscope.words.mesh import NO_MESH, mesh_words, over_text
+from sdyscope.words.partitioners import partitioner_name, partitioner_names, stored_sentence
 from sdyscope.words.places import shown_name, source_text
 
 #: GitHub takes 65,536 characters in a comment; a link to the page needs some of them.
@@ -108,7 +109,7 @@ def _render(report: Report, rows: int) -> str:
             rows=rows,
             marks=MARKS,
             compiled_for=compiled_text(report.hardware, report.device_kind),
-            meshes=[mesh_words(mesh) for mesh in report.meshes],
+            meshes=[mesh_words(mesh) for mesh in report.meshes] or [NO_MESH],
             differing=differing,
             edits=None if report.fix is None else edits(report.fix),
             findings=report.findings,
@@ -120,10 +121,13 @@ def _render(report: Report, rows: int) -> str:
             over_text=over_text,
             programs=[*programs],
             shown_name=shown_name,
+            stored_sentence=stored_sentence,
+            text_lacks=as_sentence(TEXT_LACKS),
         )
     )
 
 
 def _differing(report: Report) -> Sequence[ShownTensor]:
     """Tensors that are lowered otherwise than requested."""
-    return [tensor for tensor in report.show.tensors if not all(tensor.agrees.values())]
+    tensors = () if report.show is None else report.show.tensors
+    return [tensor for tensor in tensors if not all(tensor.agrees.values())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sdyscope.analysis.memory.memory import Memory
+from sdyscope.analysis.memory.memory import Memory, MemoryDocument
 from sdyscope.analysis.memory.options import Saving, redundant, saved_together
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.compiled import MemoryAnalysis
@@ -15,10 +15,12 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
 from sdyscope.page.headlines import needs_of
+from sdyscope.terminal.alike import by_partitioner
 from sdyscope.terminal.steps import distinct_memory
 from sdyscope.words.counts import sentence
 from sdyscope.words.hardware import compiled_text
 from sdyscope.words.memory import (
+    NOTHING_SAVED,
     agreement_text,
     group_text,
     held_text,
@@ -39,7 +41,7 @@ from sdyscope.words.over_time import (
     holding_name,
     peak_sentence,
 )
-from sdyscope.words.partitioners import needs_sentence, partitioner_name
+from sdyscope.words.partitioners import needs_sentence, partitioner_name, stored_sentence
 from sdyscope.words.places import source_text
 from sdyscope.words.propagation import origin_text
 from sdyscope.words.tone import Tone
@@ -65,8 +67,14 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         reasons = [missing.reason for missing in report.unavailable if missing.stage == "compiled"]
         raise SdyscopeError(" ".join(["Memory is not known.", *reasons[:1]]))
     return {
-        "title": needs_sentence(needs_of(report.memory)),
-        "programs": [_program(memory) for memory in report.memory.compiled],
+        "title": stored_sentence(report.memory.compiled[0].stored)
+        if report.memory.compiled[0].is_text
+        else needs_sentence(needs_of(report.memory)),
+        "needs": needs(report.memory),
+        "holds": [
+            {"partitioners": list(partitioners), **_holds(memory)}
+            for memory, partitioners in by_partitioner(report.memory.compiled, _holds)
+        ],
         "steps": [
             _step(step, partitioners)
             for step, partitioners in distinct_memory(report.memory.over_time)
@@ -75,12 +83,10 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     }
 
 
-def _program(memory: Memory) -> dict[str, Any]:
-    compiler = memory.compiler
+def _holds(memory: Memory) -> dict[str, Any]:
+    """What a device holds by group, and what of it others could hold."""
     savings = saved_together(memory.under_sharded)
     return {
-        "partitioner": memory.partitioner,
-        "needs": None if compiler is None else needs(compiler),
         "groups": [
             {
                 "kind": group.kind,
@@ -97,7 +103,7 @@ def _program(memory: Memory) -> dict[str, Any]:
         "savings": list(map(_saving, savings)),
         "saved": sentence(savings_text(sum(saving.saves for saving in savings)))
         if savings
-        else "Every tensor is held once, or no free mesh axis divides it.",
+        else NOTHING_SAVED,
         "beyond": [sentence(redundant_text(tensors)) for tensors in redundant(memory.tensors)],
         "legend": list(map(sentence, _legend(memory))),
     }
@@ -128,10 +134,6 @@ def _step(over_time: MemoryOverTime, partitioners: Sequence[Partitioner]) -> dic
             {"name": PHASE_TEXTS[stretch.phase], "start": stretch.start, "end": stretch.end}
             for stretch in over_time.phases
         ],
-        "loops": [
-            {"name": loop.name, "start": loop.start, "end": loop.end, "trips": loop.trips}
-            for loop in over_time.loops
-        ],
         "held": [
             {
                 "name": holding_name(holding),
@@ -160,17 +162,26 @@ _STACKED = (
 )
 
 
-def needs(analysis: MemoryAnalysis) -> dict[str, Any]:
-    """What a device needs: in all, and by part (its name, what it is called and bytes)."""
+def needs(held: MemoryDocument | None) -> list[dict[str, Any]]:
+    """What a device needs under each partitioner, as far as the compiler says.
 
-    def row(part: MemoryPart) -> tuple[str, str, int]:
+    In all, and by the parts that there are under any: a name, what it is called and bytes.
+    """
+    known = needs_of(held)
+    parts = [part for part in _STACKED if any(analysis.part(part) for _, analysis in known)]
+
+    def row(analysis: MemoryAnalysis, part: MemoryPart) -> tuple[str, str, int]:
         return part.value, part_text(part, analysis.aliases), analysis.part(part)
 
-    return {
-        "total": analysis.total,
-        "parts": [row(part) for part in _STACKED if analysis.part(part)],
-        "aliases": row(MemoryPart.ALIASES),
-    }
+    return [
+        {
+            "partitioner": partitioner,
+            "total": analysis.total,
+            "parts": [row(analysis, part) for part in parts],
+            "aliases": row(analysis, MemoryPart.ALIASES),
+        }
+        for partitioner, analysis in known
+    ]
 
 
 def _legend(memory: Memory) -> tuple[str, ...]:
@@ -182,18 +193,19 @@ def _legend(memory: Memory) -> tuple[str, ...]:
 
 def _notes(memory: Memory) -> Iterator[tuple[str, Tone]]:
     """What stands below, each with its tone."""
-    name = partitioner_name(memory.partitioner)
-    yield f"{name}: {compiled_text(memory.hardware, memory.device_kind)}.", "plain"
+    under = f"{partitioner_name(memory.partitioner)}: " if memory.partitioner else ""
+    if compiled := compiled_text(memory.hardware, memory.device_kind):
+        yield f"{under}{compiled}.", "plain"
     if memory.equal is False:
-        yield f"{name}: {sentence(agreement_text(memory.equal))}", "bad"
+        yield f"{under}{sentence(agreement_text(memory.equal))}", "bad"
     for text, tone in sureness_texts(memory.sureness):
-        yield f"{name}: {sentence(text)}", tone
+        yield f"{under}{sentence(text)}", tone
     if memory.results_table:
-        yield f"{name}: {sentence(results_table_text(memory.results_table))}", "plain"
+        yield f"{under}{sentence(results_table_text(memory.results_table))}", "plain"
     if memory.compiler is not None and memory.compiler.peak:
-        yield f"{name}: {sentence(peak_text(memory.compiler.peak))}", "plain"
+        yield f"{under}{sentence(peak_text(memory.compiler.peak))}", "plain"
     for text in memory_remarks(memory.notes):
-        yield f"{name}: {text}", "warning"
+        yield f"{under}{text}", "warning"
 
 
 def _saving(saving: Saving) -> dict[str, Any]:

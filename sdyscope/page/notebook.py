@@ -29,11 +29,11 @@ from sdyscope.words.differences import lowered_verdict
 from sdyscope.words.findings import check_summary
 from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import mesh_words_of
-from sdyscope.words.over_time import holding_name, peak_sentence
+from sdyscope.words.over_time import AT_PEAK, TITLE, holding_name, peak_sentence
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_texts
-from sdyscope.words.sharding import AT_MOST, NONE, placement_text, short
+from sdyscope.words.sharding import AT_MOST, NONE, blocks_text, placement_text, short
 
 #: Rows of the table; a notebook is no place for thousands.
 _ROWS = 30
@@ -142,11 +142,11 @@ def _memory(over_time: MemoryOverTime) -> str:
         for held in over_time.held[:_ROWS]
     ]  # fmt: skip
     return _rendered(
-        title="Memory over a step",
+        title=TITLE,
         about=compiled_text(over_time.hardware, over_time.device_kind),
         lines=[peak_sentence(over_time)],
         bands=list(_bands(over_time)),
-        heads=("bytes", "held at the peak", "block", "for", "line"),
+        heads=("bytes", AT_PEAK, "block", "for", "line"),
         written=(2,),
         rows=rows,
         more=len(over_time.held) - len(rows),
@@ -272,8 +272,10 @@ def show_sharding(sharding: Any, shape: Sequence[int] | None = None) -> ShownSha
         spec = getattr(sharding, "spec", ())
         own, remarks = from_jax_sharding(sharding, len(spec) if shape is None else len(shape))
         if own is None:
-            why = " ".join(remark_texts(remarks)) or f"{sharding!r} is on no mesh."
-            raise ConversionError(why, hint="Give a NamedSharding on a mesh.")
+            raise ConversionError(
+                " ".join(remark_texts(remarks)) or f"{sharding!r} is on no mesh.",
+                hint="Give a NamedSharding on a mesh.",
+            )
         sharding = own
     mesh, rank = _mesh_and_rank(sharding)
     if rank is None:
@@ -300,7 +302,7 @@ def _drawn(
     words = placement_text(place, mesh)
     if shape is not None:
         blocks = tuple(place.local_shape(shape))
-        words = f"{words}; blocks of {list(blocks)} of {list(shape)}"
+        words = f"{words}; {blocks_text(blocks, shape)}"
     return ShownSharding(placement_svg(place, mesh, title), words)
 
 

@@ -13,7 +13,9 @@ from sdyscope.words.account import account_lines, unavailable_text
 from sdyscope.words.counts import sentence
 from sdyscope.words.edits import not_tried_text
 from sdyscope.words.memory import apart_text
-from sdyscope.words.remarks import propagation_source_text, remark_texts
+from sdyscope.words.partitioners import ops_title, partitioner_name, propagation_title
+from sdyscope.words.propagation import extent_text
+from sdyscope.words.remarks import remark_texts
 
 
 def part(report: Report, pool: Pool) -> dict[str, Any]:
@@ -24,20 +26,12 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         pool: not needed.
     """
     shown = report.show
+    propagations = () if report.propagate is None else report.propagate.propagations
     return {
-        "arguments": shown.arguments,
-        "apart": apart_text(shown.arguments),
-        "results": shown.results,
+        "arguments": None if shown is None else shown.arguments,
+        "apart": "" if shown is None else apart_text(shown.arguments),
         "groups": list(_groups(report)),
-        "ops": shown.ops,
-        "memory": [
-            {
-                "partitioner": memory.partitioner,
-                **needs(memory.compiler),
-            }
-            for memory in (report.memory.compiled if report.memory is not None else ())
-            if memory.compiler is not None
-        ],
+        "memory": needs(report.memory),
         "comms": [
             {
                 "partitioner": program.partitioner,
@@ -51,23 +45,27 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             severity: sum(finding.severity == severity for finding in report.findings)
             for severity in ("error", "warning", "note")
         },
-        "propagations": [
-            {
-                "partitioner": propagation.partitioner,
-                "exactness": propagation.exactness,
-                "source": propagation_source_text(propagation.source),
-                "steps": propagation.step_count,
-                "counts": propagation.counts,
-                "notes": remark_texts(propagation.remarks),
-            }
-            for propagation in (
-                report.propagate.propagations if report.propagate is not None else ()
-            )
+        "program": [
+            *(
+                (ops_title(partitioner), f"{ops:,}")
+                for partitioner, ops in ({} if shown is None else shown.ops).items()
+            ),
+            *(
+                (propagation_title(each.partitioner), extent_text(each.exactness, each.step_count))
+                for each in propagations
+            ),
         ],
         "edits": None if report.fix is None else edits(report.fix),
         # A module has no source that could be edited.
         "notTried": not_tried_text() if report.fix is None and not report.file else "",
-        "notes": remark_texts(shown.notes),
+        "notes": [
+            *(() if shown is None else remark_texts(shown.notes)),
+            *(
+                f"{partitioner_name(each.partitioner)}: {note}"
+                for each in propagations
+                for note in remark_texts(each.remarks)
+            ),
+        ],
         "missing": [
             {
                 "words": sentence(

@@ -150,7 +150,8 @@ def differences_page(
         for side, report, program in zip("ab", sides, (inspection, two or inspection), strict=True):
             parts = _parts(report, program, editing)
             views += (replace(part, name=f"{side}/{part.name}") for part in parts)
-    return _two_sides(differences, pool, documents, list(inspection.lowered), views)
+    under = [name for name in inspection.partitioners if name not in inspection.failures]
+    return _two_sides(differences, pool, documents, under, views)
 
 
 def views_of(

@@ -28,6 +28,8 @@ from sdyscope.values.sharding import TensorSharding
 from sdyscope.words.counts import sentence
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.propagation import (
+    NO_PRIORITIES,
+    SHARDYS_STEPS,
     WAYS,
     absence_text,
     allowed_text,
@@ -63,6 +65,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     Raises:
         SdyscopeError: Shardy did not propagate it, or no axis moved.
     """
+    inspection.chosen(None)  # of a compiled program's text, says that there is none
     propagate = report.propagate
     known = () if propagate is None else propagate.propagations
     if not any(propagation.partitioner == "shardy" for propagation in known):
@@ -150,9 +153,9 @@ class _Part:
         source = propagation_source_clause(propagated.source)
         yield sentence(f"{propagated.exactness}, from {source}")
         if "gspmd" in self.partitioners:
-            yield "GSPMD does not say how it propagates: these are Shardy's steps."
+            yield SHARDYS_STEPS
         if not replay.has_priorities:
-            yield "The user gave no priorities."
+            yield NO_PRIORITIES
 
     def _value(self, row: Row) -> PropagatedValue | None:
         """The value of a row; None where it has none after propagation."""

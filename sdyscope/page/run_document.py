@@ -73,9 +73,9 @@ def check_run_of(run: Run, name: str, table: TensorTable, file: Path) -> None:
         return
     others = [key for key in (*here, *ran) if ran.get(key) != here.get(key)]
     path = (ran.get(others[0]) or here[others[0]])[0] if others else ""
-    what = f"{path} differs there" if path else f"it is of {run.name}"
     raise TargetError(
-        f"This run is not of {name} as it is here: {what}.",
+        f"This run is not of {name} as it is here: "
+        + (f"{path} differs there." if path else f"it is of {run.name}."),
         file=file,
         hint="Run it again, or give the same --mesh and --set.",
     )

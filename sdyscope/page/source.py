@@ -16,19 +16,23 @@ from sdyscope.words.findings import Finding
 from sdyscope.words.origins import causes_text
 from sdyscope.words.partitioners import SENT
 from sdyscope.words.paths import file_text
-from sdyscope.words.places import op_text, source_text
+from sdyscope.words.places import source_text
 from sdyscope.words.rates import time_text
 from sdyscope.words.source import (
     AS_LOWERED,
     AS_NOW,
     BLOCK,
-    difference_text,
+    NO_VALUES,
+    line_time_text,
     measured_text,
+    no_collectives_text,
+    sent_without_line_text,
     told_once,
     unread_text,
+    values_text,
     way_text,
+    without_line_text,
 )
-from sdyscope.words.types import type_text
 
 
 def part(report: Report, pool: Pool) -> dict[str, Any]:
@@ -42,17 +46,22 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     times = _times(report)
     return {
         "compiled": list(document.collective_meshes),
-        "notCompiled": document.not_compiled,
         "files": [_file(file, document, pool, times) for file in document.files],
         "measured": bool(times),
-        "withoutLine": document.without_line,
-        "sentWithoutLine": document.sent_without_line,
-        "legend": [
+        "blocks": not document.is_text,
+        "notes": [
             SENT,
-            BLOCK,
+            *([] if document.is_text else [BLOCK]),
             *([] if report.profile is None else [measured_text(report.profile.measured)]),
-            *([] if document.propagations else [AS_LOWERED]),
+            *([] if document.propagations else [NO_VALUES if document.is_text else AS_LOWERED]),
             *([] if document.file is None else [AS_NOW]),
+            *([no_collectives_text(document.not_compiled)] if document.not_compiled else []),
+            *([without_line_text(document.without_line)] if document.without_line else []),
+            *(
+                sent_without_line_text(by, sent)
+                for by, sent in document.sent_without_line.items()
+                if sent
+            ),
         ],
     }
 
@@ -94,8 +103,7 @@ def _file(
 def _time(time: LineTime | None) -> dict[str, str]:
     if time is None:
         return {}
-    within = f", {time_text(time.collectives)} of it in collectives" if time.collectives else ""
-    return {"time": time_text(time.seconds), "timeWords": f"{time_text(time.seconds)}{within}"}
+    return {"time": time_text(time.seconds), "timeWords": line_time_text(time)}
 
 
 def _line(
@@ -124,13 +132,10 @@ def _line(
 
 def _values(values: LineValues, pool: Pool) -> dict[str, Any]:
     return {
-        "count": values.count,
-        "op": op_text(values.op),
-        "type": values.dtype if values.shape is None else type_text(values.shape, values.dtype),
+        "words": values_text(values),
         "shardings": {by: pool.sharding(each) for by, each in values.shardings.items()},
         "same": values.same,
         "begins": values.begins,
-        "difference": difference_text(values),
     }
 
 

@@ -14,15 +14,23 @@ from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.facts.measured import Measured
 from sdyscope.facts.program import Partitioner
-from sdyscope.facts.remarks import Remark
 from sdyscope.values.source import PathWords
-from sdyscope.words.counts import bound_text, counted, listed, size
+from sdyscope.words.counts import bound_text
 from sdyscope.words.findings import Check
 from sdyscope.words.hardware import hardware_text
-from sdyscope.words.partitioners import partitioner_name
-from sdyscope.words.profile import steps_text
-from sdyscope.words.remarks import remark_text
+from sdyscope.words.profile import traced_sentence
 from sdyscope.words.run import compared_with
+from sdyscope.words.stages import (
+    NOT_THERE,
+    REQUEST_UNKNOWN,
+    compiled_said,
+    executed_said,
+    lowered_said,
+    not_run_said,
+    propagated_said,
+    requested_said,
+    unknown_said,
+)
 
 StageName: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "executed"]
 
@@ -66,8 +74,8 @@ class Stage:
 
 
 def stages(
-    shown: ShownProgram,
-    checked: Check,
+    shown: ShownProgram | None,
+    checked: Check | None,
     decided: PropagateDocument | None,
     held: MemoryDocument | None,
     sent: CommsDocument | None,
@@ -78,8 +86,8 @@ def stages(
     """The five, in order.
 
     Args:
-        shown: the tensors.
-        checked: what `check` found.
+        shown: the tensors; None for a compiled program's text.
+        checked: what `check` found; None likewise.
         decided: every value after propagation, if it was propagated.
         held: what a device holds, if it was compiled.
         sent: what a device sends, likewise.
@@ -87,94 +95,66 @@ def stages(
         timed: what a trace measured of it, if one was given.
         missing: what is not there.
     """
+    not_there = Stage("propagated", "unknown", *NOT_THERE)
     return (
         _requested(shown),
         _lowered(checked, missing),
-        _propagated(decided, missing),
+        not_there if shown is None else _propagated(decided, missing),
         _compiled(held, sent, missing),
-        _executed(ran, timed, missing, runs=any(tensor.by_author for tensor in shown.tensors)),
+        _executed(ran, timed, missing, runs=shown is not None and shown.is_authored),
     )
 
 
-def _requested(shown: ShownProgram) -> Stage:
-    if not any(tensor.by_author for tensor in shown.tensors):
-        return Stage("requested", "unknown", "not known", remark_text(Remark("request unknown")))
+def _requested(shown: ShownProgram | None) -> Stage:
+    if shown is None or not shown.is_authored:
+        return Stage("requested", "unknown", *(NOT_THERE if shown is None else REQUEST_UNKNOWN))
     asked = [tensor for tensor in shown.tensors if tensor.by_author]
-    named = [tensor for tensor in asked if tensor.requested is not None]
-    free = len(asked) - len(named)
-    kinds = Counter(tensor.kind for tensor in named)
-    if not named:
-        words = f"No sharding is requested: {counted(free, 'tensor is', 'tensors are')} left to "
-        return Stage("requested", "unknown", "nothing", f"{words}the compiler.")
-    words = listed([counted(number, kind) for kind, number in kinds.items()])
-    left = f" {counted(free, 'tensor is', 'tensors are')} left to the compiler." if free else ""
-    return Stage(
-        "requested",
-        "good",
-        counted(len(named), "sharding"),
-        f"Shardings are requested for {words}.{left}",
-    )
+    named: Counter[str] = Counter(tensor.kind for tensor in asked if tensor.requested is not None)
+    free = len(asked) - named.total()
+    return Stage("requested", "good" if named else "unknown", *requested_said(named, free))
 
 
-def _lowered(checked: Check, missing: Sequence[UnavailableStage]) -> Stage:
-    under = listed([partitioner_name(partitioner) for partitioner in checked.partitioners])
-    failed = [part for part in missing if part.stage == "lowered"]
-    refused = "".join(
-        f" Nothing under {partitioner_name(part.partitioner)}: {_first(part.reason)}"
-        for part in failed
-    )
+def _lowered(checked: Check | None, missing: Sequence[UnavailableStage]) -> Stage:
+    if checked is None:
+        return Stage("lowered", "unknown", *NOT_THERE)
+    refused = [(part.partitioner, part.reason) for part in missing if part.stage == "lowered"]
     wrong = checked.compared - checked.agreed
     errors = sum(finding.severity == "error" for finding in checked.findings)
     warnings = sum(finding.severity == "warning" for finding in checked.findings)
-    if not checked.compared:
-        words = f"{counted(checked.tensors, 'tensor')} for {under}.{refused}"
-        if errors:
-            return Stage("lowered", "bad", counted(errors, "error"), words)
-        return Stage("lowered", "good", "readable", words)
-    words = (
-        f"{counted(checked.compared, 'comparison')} of a request with the module of {under}: "
-        + (f"{counted(wrong, 'disagrees', 'disagree')}." if wrong else "all agree.")
-        + (f" {counted(warnings, 'warning')}." if warnings else "")
-        + refused
-    )
+    state: State = "good"
     if wrong or errors:
-        return Stage("lowered", "bad", f"{wrong:,} disagree" if wrong else "errors", words)
-    if warnings or failed:
-        return Stage("lowered", "warning", "all agree", words)
-    return Stage("lowered", "good", "all agree", words)
+        state = "bad"
+    elif checked.compared and (warnings or refused):
+        state = "warning"
+    said = lowered_said(
+        checked.partitioners,
+        refused,
+        tensors=checked.tensors,
+        compared=checked.compared,
+        wrong=wrong,
+        errors=errors,
+        warnings=warnings,
+    )
+    return Stage("lowered", state, *said)
 
 
 def _propagated(decided: PropagateDocument | None, missing: Sequence[UnavailableStage]) -> Stage:
     if decided is None:
         return _unknown("propagated", missing)
-    values = decided.values
-    compared, different = decided.compared, decided.differing
-    wrong = sum(not all(value.as_requested.values()) for value in values)
-    parts = [counted(sum(value.kind != "shard_map input" for value in values), "value")]
-    steps = max(propagation.step_count for propagation in decided.propagations)
-    if steps:
-        parts.append(f"{counted(steps, 'step')} of Shardy")
-    words = ", ".join(parts) + "."
-    if compared:
-        words += (
-            f" Shardy and GSPMD shard {different:,} of {len(compared):,} differently."
-            if different
-            else f" Shardy and GSPMD agree on all {len(compared):,} that both have."
-        )
-    if wrong:
-        words += f" {counted(wrong, 'is', 'are')} not sharded as requested."
-    for propagation in decided.propagations:
-        if propagation.exactness != "exact":
-            words += f" What {partitioner_name(propagation.partitioner)} decided is approximate."
-    words += "".join(
-        f" Nothing under {partitioner_name(failure.partitioner)}: {_first(failure.reason)}"
-        for failure in decided.failures
+    known = decided.propagations
+    wrong = sum(not all(value.as_requested.values()) for value in decided.values)
+    said = propagated_said(
+        [each.partitioner for each in known if each.exactness != "exact"],
+        [(failure.partitioner, failure.reason) for failure in decided.failures],
+        values=sum(value.kind != "shard_map input" for value in decided.values),
+        steps=max(propagation.step_count for propagation in known),
+        compared=len(decided.compared),
+        different=decided.differing,
+        wrong=wrong,
     )
-    if wrong:
-        return Stage("propagated", "bad", f"{wrong:,} not as requested", words)
-    if different:
-        return Stage("propagated", "warning", counted(different, "differs", "differ"), words)
-    return Stage("propagated", "good", "agreed" if compared else "decided", words)
+    return Stage(
+        "propagated", "bad" if wrong else "warning" if decided.differing else "good", *said
+    )
 
 
 def _compiled(
@@ -182,99 +162,68 @@ def _compiled(
 ) -> Stage:
     if held is None:
         return _unknown("compiled", missing)
-    needs = [
-        (partitioner_name(memory.partitioner), size(memory.compiler.total))
-        for memory in held.compiled
-        if memory.compiler is not None
-    ]
-    sends = [
-        (
-            partitioner_name(program.partitioner),
-            counted(program.total.count, "collective that sends", "collectives that send")
-            + f" {bound_text(at_least=program.at_least, at_most=program.at_most)}"
-            + size(program.total.sent)
-            if program.total.count
-            else "no collectives",
-        )
-        for program in (sent.programs if sent is not None else ())
-    ]
-    first = held.compiled[0]
-    parts = [f"Compiled for {hardware_text(first.hardware, first.device_kind)}."]
-    if needs:
-        parts.append(f"A device needs {_each(needs)}.")
-    if sends:
-        parts.append(f"A step has {_each(sends)}.")
-    parts += [
-        f"Nothing under {partitioner_name(partitioner)}: {_first(reason)}"
-        for partitioner, reason in held.account.refused.items()
-    ]
-    remade = sum(len(program.rematerializations) for program in (sent.programs if sent else ()))
-    if remade:
-        parts.append(f"{counted(remade, 'resharding')} by making a tensor whole on every device.")
-    words = " ".join(parts)
-    if not held.passed:
-        return Stage("compiled", "warning", "with findings", words)
-    if remade or held.account.refused:
-        return Stage("compiled", "warning", "compiled", words)
-    return Stage("compiled", "good", "compiled", words)
+    programs = () if sent is None else sent.programs
+    remade = sum(len(program.rematerializations) for program in programs)
+    first, refused = held.compiled[0], held.account.refused
+    said = compiled_said(
+        hardware_text(first.hardware, first.device_kind),
+        [
+            (memory.partitioner, memory.compiler.total)
+            for memory in held.compiled
+            if memory.compiler is not None
+        ],
+        [
+            (
+                program.partitioner,
+                program.total.count,
+                bound_text(at_least=program.at_least, at_most=program.at_most),
+                program.total.sent,
+            )
+            for program in programs
+        ],
+        refused.items(),
+        remade=remade,
+        passed=held.passed,
+    )
+    is_good = held.passed and not (remade or refused)
+    return Stage("compiled", "good" if is_good else "warning", *said)
 
 
 def _executed(
     ran: Run | None, timed: Measured | None, missing: Sequence[UnavailableStage], *, runs: bool
 ) -> Stage:
-    measured = "" if timed is None else f"By a trace, {steps_text(timed)}."
+    measured = "" if timed is None else traced_sentence(timed)
     if ran is None:
         if any(part.stage == "executed" for part in missing):
             return _unknown("executed", missing)
-        words = "--run executes it and checks every shard and number."
-        if not runs:
-            words = "A module has no input values: run the program that it was lowered from."
-        verdict = "measured" if measured else "not run"
+        verdict, words = not_run_said(is_measured=timed is not None, can_run=runs)
         return Stage("executed", "unknown", verdict, f"{measured} {words}".strip())
     machine = ran.machine
-    virtual = "virtual " if machine.virtual else ""
-    devices = counted(len(machine.devices), f"{virtual}{machine.platform.upper()} device")
-    hosts = {process.host for process in ran.processes}
-    together = f" of {len(ran.processes)} processes on {counted(len(hosts), 'host')}"
-    parts = [f"Run on {devices}{together if hosts else ''}."]
     done = [execution for execution in ran.partitioners if execution.ran]
-    for execution in ran.partitioners:
-        if not execution.ran:
-            parts.append(
-                f"Not under {partitioner_name(execution.partitioner)}: {_first(execution.failure)}"
-            )
-    if done:
-        shards = sum(execution.shards for execution in done)
-        wrong = sum(execution.differing for execution in done)
-        results = [error for execution in done for error in execution.errors]
-        close = sum(error.within for error in results)
-        parts.append(
-            f"{counted(shards, 'shard')} compared"
-            + (f", {counted(wrong, 'tensor')} elsewhere." if wrong else ", all in their places.")
+    results = [error for execution in done for error in execution.errors]
+    verdict, words = executed_said(
+        len(machine.devices),
+        f"{'virtual ' if machine.virtual else ''}{machine.platform.upper()}",
+        len(ran.processes),
+        len({process.host for process in ran.processes}),
+        [(each.partitioner, each.failure) for each in ran.partitioners if not each.ran],
+        compared=(
+            sum(execution.shards for execution in done),
+            sum(execution.differing for execution in done),
         )
-        if results:
-            of = f"{close:,} of {counted(len(results), 'result')}"
-            verb = "agrees" if close == len(results) == 1 else "agree"
-            parts.append(f"Compared with {compared_with(ran.reference)}: {of} {verb}.")
-    parts += [measured] if measured else []
-    state: State = "good" if ran.passed else "bad"
-    return Stage("executed", state, "as placed" if ran.passed else "with findings", " ".join(parts))
+        if done
+        else None,
+        results=(sum(error.within for error in results), len(results)),
+        reference=compared_with(ran.reference),
+        passed=ran.passed,
+    )
+    return Stage(
+        "executed", "good" if ran.passed else "bad", verdict, f"{words} {measured}".strip()
+    )
 
 
 def _unknown(name: StageName, missing: Sequence[UnavailableStage]) -> Stage:
     reasons = [part for part in missing if part.stage == name]
     failed = any(reason.asked for reason in reasons)
-    words = " ".join(dict.fromkeys(_first(reason.reason) for reason in reasons))
-    return Stage(name, "bad" if failed else "unknown", "failed" if failed else "not done", words)
-
-
-def _each(said: Sequence[tuple[str, str]]) -> str:
-    """What is said of each partitioner; once where it is the same of all."""
-    if len({words for _, words in said}) == 1:
-        return said[0][1]
-    return listed([f"{words} under {partitioner_name(partitioner)}" for partitioner, words in said])
-
-
-def _first(reason: str) -> str:
-    """What went wrong, without what to do about it."""
-    return reason.partition("\n")[0]
+    said = unknown_said((reason.reason for reason in reasons), failed=failed)
+    return Stage(name, "bad" if failed else "unknown", *said)

@@ -25,7 +25,8 @@ from sdyscope.values.sharding import TensorSharding
 from sdyscope.words.counts import size
 from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import mesh_axes
-from sdyscope.words.sharding import placement_text
+from sdyscope.words.partitioners import picture_basis, picture_title
+from sdyscope.words.sharding import blocks_below_text, device_text, drawn_text, placement_text
 
 #: At most so many devices are drawn along an axis, and so many panels; the rest is counted.
 _ALONG = 16
@@ -127,11 +128,8 @@ def communication_svg(comms: CommsDocument) -> str:
         y += 8
     return _rendered(
         "communication.svg.j2",
-        title=_plain(f"{comms.name}: what a device sends in a step"),
-        subtitle=_plain(
-            "by kind of collective, and in how many; counted from the program"
-            + (f" that is {compiled}" if compiled else "")
-        ),
+        title=_plain(picture_title(comms.name)),
+        subtitle=_plain(picture_basis(compiled)),
         bars=bars,
         height=y + 8 if bars else 60,
     )
@@ -227,11 +225,10 @@ def _picture(place: Placement, mesh: Mesh, title: str, colours: Mapping[str, int
     lines = textwrap.wrap(_plain(placement_text(place, mesh if named else None), 600), _LINE)
     cut = [dim for dim, count in enumerate(place.shards) if count > 1]
     if place.device is None and len(cut) > 1:
-        dims = f"{', '.join(map(str, cut[:-1]))} and {cut[-1]}"
-        lines.append(f"below each device its block of dims {dims}")
+        lines.append(blocks_below_text(cut))
     shown = min(drawn * across * down, mesh.size)
     if shown < mesh.size:
-        lines.append(f"{shown:,} of {mesh.size:,} devices are drawn")
+        lines.append(drawn_text(shown, mesh.size))
     titles = [_index_parts(before, panel, colours) for panel in range(drawn if panels > 1 else 0)]
     longest = max((sum(len(text) for text, _ in parts) for parts in titles), default=0)
     digits = sum(len(str(place.shards[dim] - 1)) + 1 for dim in cut) if len(cut) > 1 else 0
@@ -279,20 +276,13 @@ def _device_at(mesh: Mesh, position: int) -> int:
 
 def _square(place: Placement, device: int, at: tuple[float, float]) -> _Square:
     if place.device is not None:
-        holds = device == place.device
-        words = "holds all of it" if holds else "holds nothing"
-        colour = block_colour((), ()) if holds else "none"
-        return _Square(*at, str(device), "", f"device {device} {words}", colour)
+        colour = block_colour((), ()) if device == place.device else "none"
+        return _Square(*at, str(device), "", device_text(device, place), colour)
     block = place.block(device)
-    cut = [
-        (dim, index)
-        for dim, (index, count) in enumerate(zip(block, place.shards, strict=True))
-        if count > 1
-    ]
-    named = ", ".join(f"block {index} of dim {dim}" for dim, index in cut)
-    title = f"device {device}: {named or 'the whole tensor'}"
-    below = ",".join(str(index) for _, index in cut) if len(cut) > 1 else ""
-    return _Square(*at, str(device), below, title, block_colour(block, place.shards))
+    cut = [index for index, count in zip(block, place.shards, strict=True) if count > 1]
+    below = ",".join(map(str, cut)) if len(cut) > 1 else ""
+    colour = block_colour(block, place.shards)
+    return _Square(*at, str(device), below, device_text(device, place), colour)
 
 
 def _axis_labels(

@@ -11,6 +11,7 @@ from sdyscope.analysis.memory.memory import Held
 from sdyscope.analysis.propagation.propagate import ProgramValue
 from sdyscope.analysis.run.values import Executed
 from sdyscope.analysis.show import ShownTensor
+from sdyscope.errors import SdyscopeError
 from sdyscope.facts.decided import AxisOrigin
 from sdyscope.facts.measured import Measured
 from sdyscope.facts.program import Partitioner
@@ -66,6 +67,9 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     Args:
         report: the inspection.
         pool: takes the shardings and source lines.
+
+    Raises:
+        SdyscopeError: it is a compiled program's text.
     """
     listed = list(rows(report))
     lowered = {
@@ -180,14 +184,23 @@ def _executed(executed: Executed | None) -> tuple[str, str, str] | None:
 
 
 def rows(report: Report) -> Iterator[Row]:
-    """Tensors as `show` has them, each with its value; then all other values."""
+    """Tensors as `show` has them, each with its value; then all other values.
+
+    Raises:
+        SdyscopeError: it is a compiled program's text.
+    """
+    if report.show is None:
+        raise SdyscopeError(
+            "The text of a compiled program has no tensors of the program: Memory lists what a "
+            "device has of its arguments and results."
+        )
     tensors = report.show.tensors
     values = list(report.propagate.values) if report.propagate is not None else []
     named = [tensor for tensor in tensors if tensor.kind not in _INSIDE]
     # `propagate` lists the same tensors in the same order first.
     paired = dict(zip(map(id, named), values, strict=False)) if values else {}
     keys = _Keys()
-    held = _held_by_name(report)
+    held = _held_by_name(tensors, report)
     executed: dict[tuple[str, int | None], dict[Partitioner, Executed]] = {
         (tensor.kind, tensor.index): tensor.executed
         for tensor in (report.run.tensors if report.run is not None else ())
@@ -232,11 +245,11 @@ class _Keys:
 
 
 def _held_by_name(
-    report: Report,
+    tensors: Sequence[ShownTensor], report: Report
 ) -> Mapping[tuple[str, int | None], dict[Partitioner, Held]]:
     """What is held of each argument and result that was not dropped, by its flat index."""
     indices: dict[tuple[str, str], int | None] = {}
-    for tensor in report.show.tensors:
+    for tensor in tensors:
         if tensor.kind in ("argument", "result"):
             indices.setdefault((tensor.kind, tensor.name), tensor.index)
     held_by_partitioner: dict[tuple[str, int | None], dict[Partitioner, Held]] = {}

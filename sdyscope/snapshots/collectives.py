@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from hashlib import sha256
 
-from sdyscope.analysis.collectives.compiled import compiled_collectives
 from sdyscope.analysis.collectives.routes import Route, route_of
-from sdyscope.analysis.collectives.totals import Collective, Part, Tally
-from sdyscope.facts.compiled import Compiled
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.snapshots import Item, StageText
 from sdyscope.snapshots.inside import scope_name
@@ -22,23 +20,20 @@ from sdyscope.words.mesh import axes_text
 
 
 def communicated(
-    compiled: Mapping[Partitioner, Compiled],
-    meshes: Sequence[Mesh],
-    partitioners: Collection[Partitioner],
+    compiled: Mapping[Partitioner | None, Collectives],
+    partitioners: Collection[Partitioner | None],
 ) -> Iterator[tuple[Key, Item]]:
     """What a device sends in a step, by kind, axes, scope and type.
 
     Tensors are counted, not collectives: how XLA joins several in one is left out.
 
     Args:
-        compiled: the compiled programs.
-        meshes: the meshes to name axes of.
+        compiled: the collectives of the compiled programs; by None those of a text.
         partitioners: those of the snapshot, compiled or not.
     """
-    tallies: dict[Key, dict[Partitioner, Tally]] = {}
-    routes: dict[Key, dict[Partitioner, Counter[Route]]] = {}
-    for partitioner, program in compiled.items():
-        collectives = compiled_collectives(program, meshes)
+    tallies: dict[Key, dict[Partitioner | None, Tally]] = {}
+    routes: dict[Key, dict[Partitioner | None, Counter[Route]]] = {}
+    for partitioner, collectives in compiled.items():
         for collective in collectives.collectives:
             over = _over(collective, collectives.mesh)
             for part in collective.parts:

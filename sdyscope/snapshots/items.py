@@ -17,8 +17,8 @@ ALIKE = "="
 #: What the order of devices of a collective stands behind.
 DEVICES = "; devices "
 
-Texts = Mapping[Stage, Mapping[Partitioner, str]]
-"""What each stage says under each partitioner."""
+Texts = Mapping[Stage, Mapping[Partitioner | None, str]]
+"""What each stage says under each partitioner; by None what a compiled program's text says."""
 
 
 def cells_of(texts: Texts) -> tuple[StageText, ...]:
@@ -38,7 +38,7 @@ def cells_of(texts: Texts) -> tuple[StageText, ...]:
 
 
 def compiled_cells(
-    texts: Mapping[Partitioner, str], partitioners: Collection[Partitioner]
+    texts: Mapping[Partitioner | None, str], partitioners: Collection[Partitioner | None]
 ) -> tuple[StageText, ...]:
     """What the compiled programs say of something: one cell where all say it alike."""
     if len(texts) == len(partitioners) and len(set(texts.values())) == 1:
@@ -46,14 +46,14 @@ def compiled_cells(
     return tuple(StageText("compiled", text, partitioner) for partitioner, text in texts.items())
 
 
-def texts_of(cells: Sequence[StageText], partitioners: Sequence[Partitioner]) -> Texts:
+def texts_of(cells: Sequence[StageText], partitioners: Sequence[Partitioner | None]) -> Texts:
     """What was said, in full."""
-    texts: dict[Stage, dict[Partitioner, str]] = {}
+    texts: dict[Stage, dict[Partitioner | None, str]] = {}
     for cell in cells:
         number = STAGES.index(cell.stage)
         before = texts.get(STAGES[number - 1], {}) if number else {}
         said = texts.setdefault(cell.stage, {})
-        for partitioner in [cell.partitioner] if cell.partitioner else partitioners:
+        for partitioner in [cell.partitioner] if cell.partitioner else partitioners or [None]:
             is_same = cell.text == ALIKE and partitioner in before
             said[partitioner] = before[partitioner] if is_same else cell.text
     return texts
@@ -123,7 +123,7 @@ def without_devices(items: Iterable[Item], partitioners: Sequence[Partitioner]) 
     for item in items:
         said = texts_of(item.cells, partitioners)["compiled"]
         texts = {under: text.partition(DEVICES)[0] for under, text in said.items()}
-        bare.append(replace(item, cells=compiled_cells(texts, partitioners)))
+        bare.append(replace(item, cells=compiled_cells(texts, partitioners or [None])))
     return counted(bare)
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
-from sdyscope.analysis.memory.memory import Group, memory
-from sdyscope.facts.compiled import Compiled
+from sdyscope.analysis.memory.memory import Group, memory_of
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.snapshots import Item
+from sdyscope.hardware.names import Hardware
 from sdyscope.snapshots.items import compiled_cells
 from sdyscope.snapshots.values import Key
 from sdyscope.staged import Staged
 
 
 def stored(
-    staged: Staged,
-    compiled: Mapping[Partitioner, Compiled],
-    partitioners: Collection[Partitioner],
+    staged: Staged, compiled: Collection[Partitioner | None], on: Hardware | str | None
 ) -> Iterator[tuple[Key, Item]]:
     """Bytes a device of arguments and results, as their shardings make them.
 
@@ -24,19 +22,19 @@ def stored(
 
     Args:
         staged: the program.
-        compiled: it compiled.
-        partitioners: those of the snapshot, compiled or not.
+        compiled: under which partitioners it compiled.
+        on: what for.
 
     Raises:
         CompilerError: a compiled module does not say how it stores its parameters.
     """
-    texts: dict[Key, dict[Partitioner, str]] = {}
-    for partitioner, program in compiled.items():
-        for group in memory(staged.tensors, program, staged.only_mesh(partitioner)).groups:
+    texts: dict[Key, dict[Partitioner | None, str]] = {}
+    for partitioner in compiled:
+        for group in memory_of(staged, partitioner, on).groups:
             key = Key("memory", f"{group.kind} {group.name}")
             texts.setdefault(key, {})[partitioner] = _words(group)
     for key, by_partitioner in texts.items():
-        yield key, Item(compiled_cells(by_partitioner, partitioners))
+        yield key, Item(compiled_cells(by_partitioner, staged.compiled_under))
 
 
 def _words(group: Group) -> str:

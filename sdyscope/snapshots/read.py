@@ -253,9 +253,10 @@ class _Reader:
             else:
                 said[match[2]] = self.unescaped(match[3], number, match.start(3) + 1)
         for word in ("partitioners", "stages"):
-            if word not in said:
+            # Only what was compiled has no partitioner's name.
+            if word not in said and (word == "stages" or said.get("stages") != "compiled"):
                 raise self.error(f"this program has no line for {word}", first)
-        partitioners, stages = said["partitioners"].split(", "), said["stages"].split(", ")
+        partitioners, stages = said.get("partitioners", "").split(", "), said["stages"].split(", ")
         stages = [self.old_words.get(word, word) for word in stages]
         return Snapshot(
             name,

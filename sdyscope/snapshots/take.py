@@ -50,7 +50,8 @@ def take(
     Args:
         staged: the program.
         stages: which stages to look at; by default all but ``compiled``, for which the program
-            is compiled. What was requested is not known of a module read from a file.
+            is compiled, and of a compiled program's text this one. What was requested is not known
+            of a module read from a file.
         on: what to compile for, as ``Inspection.compiled`` takes it.
         name: what to call it; by default the program's name.
         partial: whether a stage that a compiler refuses is left out, as long as another is there;
@@ -60,13 +61,16 @@ def take(
         CompilerError: the program can't be lowered under a partitioner that was asked for, or a
             compiler refuses a stage that is not left out.
         TargetError: what was requested is asked of a file, or there is no such hardware.
+        MissingStageError: a compiled program's text is asked for an earlier stage.
     """
     for failure in staged.failures.values():
         raise failure
     partial = stages is None if partial is None else partial
     is_known = staged.program is not None and staged.traced is not None
     if stages is None:
-        stages = DEFAULT if is_known else DEFAULT[1:]
+        stages = ("compiled",) if staged.is_compiled else DEFAULT if is_known else DEFAULT[1:]
+    elif staged.is_compiled and {*stages} != {"compiled"}:
+        staged.chosen(None)  # which says that there is no other
     elif "requested" in stages and not is_known:
         raise TargetError(
             f"{staged.name} is a module that was lowered before, which does not say what was "
@@ -75,12 +79,12 @@ def take(
         )
     chosen = tuple(stage for stage in STAGES if stage in stages)
     refused: dict[Stage, CompilerError] = {}
-    compiled: dict[Partitioner, Compiled] = {}
+    compiled: dict[Partitioner | None, Compiled] = {}
     taken = _Taken(staged, chosen)
     if "compiled" in chosen:
-        for partitioner in staged.lowered:
+        for under in staged.compiled_under:
             try:
-                compiled[partitioner] = staged.compiled(partitioner, on)
+                compiled[under] = staged.compiled(under, on)
             except CompilerError as error:
                 refused.setdefault("compiled", error)
     if "propagated" in chosen:
@@ -93,21 +97,22 @@ def take(
     chosen = taken.stages = tuple(stage for stage in chosen if there.get(stage, True))
     if refused and not (partial and chosen):
         raise next(iter(refused.values()))
-    rows = list(taken.rows())
-    partitioners = tuple(staged.lowered)
+    rows = [] if staged.is_compiled else [*taken.rows(), *taken.not_understood()]
+    partitioners = () if staged.is_compiled else tuple(staged.lowered)
     if "propagated" in chosen:
         rows += values_inside(tuple(taken.decided.values()), taken.is_row, partitioners)
     hardware = ""
     if "compiled" in chosen:
         # Not above: all that names collectives comes with them, and every command gets here.
+        from sdyscope.analysis.collectives.comms import collectives_under
         from sdyscope.snapshots.collectives import communicated
         from sdyscope.snapshots.memory import stored
 
         first = next(iter(compiled.values()))
         hardware = hardware_text(first.hardware)
-        rows += communicated(compiled, taken.meshes, partitioners)
-        rows += stored(staged, compiled, partitioners)
-    rows += taken.not_understood()
+        sent = {under: collectives_under(staged, under, on, origins=False) for under in compiled}
+        rows += communicated(sent, staged.compiled_under)
+        rows += stored(staged, compiled, on)
     grouped: dict[Key, list[Item]] = {}
     for key, item in rows:
         grouped.setdefault(key, []).append(item)
@@ -119,7 +124,7 @@ def take(
         )
         for key in sorted(grouped, key=lambda key: key.order)
     }
-    mesh = "; ".join(dict.fromkeys(mesh_entry(mesh) for mesh in taken.meshes if mesh.axes))
+    mesh = "; ".join(dict.fromkeys(mesh_entry(mesh) for mesh in taken.meshes))
     return Snapshot(name or staged.name, mesh, partitioners, chosen, hardware, items)
 
 
@@ -127,9 +132,9 @@ class _Taken:
     def __init__(self, staged: Staged, stages: Sequence[Stage]) -> None:
         self.staged = staged
         self.stages = stages
-        self.meshes = _meshes(staged)
-        axed = [mesh for mesh in self.meshes if mesh.axes]
-        self.mesh = axed[0] if len(axed) == 1 else None
+        axed = dict.fromkeys(mesh for mesh in staged.meshes.values() if mesh.axes)
+        self.meshes = sorted(axed, key=mesh_entry)
+        self.mesh = self.meshes[0] if len(axed) == 1 else None
         self.decided: dict[Partitioner, Decided] = {}
         self._written: dict[Partitioner, set[tuple[int, int]]] = {}
         self._ops: dict[Key, list[int]] = {}
@@ -154,7 +159,7 @@ class _Taken:
             kind = _ROWS.get(tensor.kind)
             if kind is None or not tensor.is_authored:
                 continue
-            texts: dict[Stage, dict[Partitioner, str]] = {}
+            texts: dict[Stage, dict[Partitioner | None, str]] = {}
             for partitioner in self.staged.lowered:
                 there = tensor.lowered.get(partitioner)
                 if there is not None and kind not in ("argument", "result"):
@@ -253,13 +258,3 @@ def _requested(asked: RequestedTensor | None) -> str:
     except ConversionError:
         return in_memory(str(asked.sharding), asked.memory)
     return in_memory(sharding_text(None, place, asked.sharding.mesh, opened), asked.memory)
-
-
-def _meshes(staged: Staged) -> list[Mesh]:
-    """The meshes with axes that shardings are on, each once."""
-    meshes = [asked.sharding.mesh for asked in staged.requested if asked.sharding is not None]
-    for partitioner in staged.lowered:
-        meshes += [
-            mesh for mesh in staged.graph(partitioner).meshes.values() if isinstance(mesh, Mesh)
-        ]
-    return sorted(dict.fromkeys(mesh for mesh in meshes if mesh.axes), key=mesh_entry)

@@ -102,9 +102,9 @@ class Snapshot:
     Attributes:
         name: the program's.
         mesh: its meshes, ``data=4, model=2``; empty without any.
-        partitioners: under which.
+        partitioners: under which; none of a compiled program's text, which does not say.
         stages: which stages were looked at.
-        hardware: what ``compiled`` was compiled for; empty where it was not.
+        hardware: what ``compiled`` was compiled for; empty where it was not, and of a text.
         items: all there is, by key; sorted, several under a key where they differ.
         tensors: the same as a list.
     """

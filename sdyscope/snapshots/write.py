@@ -13,7 +13,7 @@ from sdyscope.snapshots.values import Key, Kind, Snapshot
 from sdyscope.words.snapshots import places_text
 
 #: The latest version of the format. A file is written in the first that can say what is in it.
-VERSION: Final = 7
+VERSION: Final = 8
 
 #: Kinds of blocks and stages that came later than the first version.
 _SINCE: Mapping[Kind, int] = {"memory": 2}
@@ -30,6 +30,9 @@ _ON_SINCE = 6
 
 #: Since when it is written in which order the devices of a collective work together.
 _DEVICES_SINCE = 7
+
+#: Since when there are compiled programs' texts, which are for no partitioner that they name.
+_TEXTS_SINCE = 8
 
 #: What the lines begin with that say so.
 PLACES: Final = "places"
@@ -63,7 +66,8 @@ def version_of(snapshots: Iterable[Snapshot]) -> int:
         + [_UNQUOTED_SINCE for snapshot in listed if _has_shardys_form(snapshot)]
         + [_PLACES_SINCE for snapshot in listed if _has(snapshot, lambda item: item.places)]
         + [_ON_SINCE for snapshot in listed if _has(snapshot, lambda item: item.on)]
-        + [_DEVICES_SINCE for snapshot in listed if _has_devices(snapshot)],
+        + [_DEVICES_SINCE for snapshot in listed if _has_devices(snapshot)]
+        + [_TEXTS_SINCE for snapshot in listed if not snapshot.partitioners],
         default=1,
     )
 
@@ -92,7 +96,8 @@ def head(snapshot: Snapshot) -> str:
     lines = [f"program  {escaped(snapshot.name)}"]
     if snapshot.mesh:
         lines.append(f"  mesh {escaped(snapshot.mesh)}")
-    lines.append(f"  partitioners {', '.join(snapshot.partitioners)}")
+    if snapshot.partitioners:
+        lines.append(f"  partitioners {', '.join(snapshot.partitioners)}")
     lines.append(f"  stages {', '.join(snapshot.stages)}")
     if snapshot.hardware:
         lines.append(f"  hardware {escaped(snapshot.hardware)}")

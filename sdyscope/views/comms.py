@@ -12,7 +12,7 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number
 from sdyscope.words.counts import bound_text, counted, size
 from sdyscope.words.hardware import compiled_text
-from sdyscope.words.mesh import mesh_words_of, over_text
+from sdyscope.words.mesh import NO_MESH, mesh_words_of, over_text
 from sdyscope.words.origins import OP_FOLLOWED, UNCERTAIN, annotation_text, causes_text
 from sdyscope.words.partitioners import SENT, partitioner_name, partitioner_names
 from sdyscope.words.places import common_file, source_text
@@ -37,7 +37,7 @@ def heading(document: CommsDocument) -> Iterator[Paragraph]:
         parts += sorted(words for mesh in meshes for words in mesh_words_of({"": mesh}))
     else:
         devices = document.programs[0].devices
-        parts.append(f"{counted(devices, 'device')}, no mesh is named")
+        parts.append(f"{counted(devices, 'device')}, {NO_MESH}")
     if compiled := compiled_text(
         document.hardware, document.device_kind, by=document.compiled_by or ""
     ):

@@ -11,7 +11,6 @@ from sdyscope.graph import OpGraph
 from sdyscope.terminal import document
 from sdyscope.views import graph_graphml, graph_json, graph_model_explorer
 from sdyscope.words.counts import counted
-from sdyscope.words.partitioners import partitioner_name
 
 Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
 
@@ -34,8 +33,13 @@ def encoded(graph: OpGraph, form: Format, account: Account) -> bytes:
     return json.dumps(graph_model_explorer.graph_collection(graph)).encode() + b"\n"
 
 
-def statistics(graph: OpGraph, name: str, partitioner: str) -> str:
-    """How large the graph is and how it was read, in a line."""
+def statistics(graph: OpGraph, module: str) -> str:
+    """How large the graph is and how it was read, in a line.
+
+    Args:
+        graph: the graph.
+        module: what it is of, as ``module_text`` says it.
+    """
     kinds = Counter(op.kind for op in graph.operations())
     edges = sum(edge.kind in ("data", "capture") for _, _, edge in graph.edges())
     written = [sharding for op in graph.ops for sharding in op.shardings]
@@ -56,4 +60,4 @@ def statistics(graph: OpGraph, name: str, partitioner: str) -> str:
     if graph.not_understood:
         count = len(graph.not_understood)
         parts.append(f"{counted(count, 'piece')} not understood")
-    return f"{name} for {partitioner_name(partitioner)}: {', '.join(parts)}"
+    return f"{module}: {', '.join(parts)}"

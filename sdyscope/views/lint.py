@@ -21,6 +21,9 @@ from sdyscope.words.partitioners import partitioner_names
 #: How many rules that had nothing to look at are named.
 _FEW = 3
 
+#: And of those that could not be run.
+_MANY = 16
+
 
 def paragraphs(lint: Lint) -> Iterator[Paragraph]:
     """The summary, the findings by severity, and what was not run."""
@@ -28,17 +31,19 @@ def paragraphs(lint: Lint) -> Iterator[Paragraph]:
         yield from _of_programs(lint)
     else:
         yield from _of_one(lint, len(lint.rules))
-        yield from _not_run([f"{', '.join(names)}: {why}" for why, names in _missing(lint).items()])
+        missing = _missing(lint).items()
+        yield from _not_run([f"{_named(rules, _MANY)}: {why}" for why, rules in missing])
         idle = dict.fromkeys(skipped.rule for skipped in lint.not_run if not skipped.applies)
         if idle:
-            which = (
-                ", ".join(idle) if len(idle) <= _FEW else f"{len(idle)} rules (--json lists them)"
-            )
             yield Paragraph("")
-            yield Paragraph(f"not applicable: {which}", "muted", 0, 2)
+            yield Paragraph(f"not applicable: {_named([*idle], _FEW)}", "muted", 0, 2)
     if rule := next((rule.name for rule in lint.rules if rule.findings), None):
         yield Paragraph("")
         yield Paragraph(f"sdyscope lint --explain {rule} says more about a rule.", "muted", 0, 2)
+
+
+def _named(rules: Sequence[str], most: int) -> str:
+    return ", ".join(rules) if len(rules) <= most else f"{len(rules)} rules (--json lists them)"
 
 
 def _of_programs(lint: Lint) -> Iterator[Paragraph]:
@@ -63,7 +68,7 @@ def _of_programs(lint: Lint) -> Iterator[Paragraph]:
     texts = []
     for (reason, listed), names in missing.items():
         of = "" if len(names) == len(lint.programs) else f"of {', '.join(names)}: "
-        texts.append(f"{of}{', '.join(listed)}: {reason}")
+        texts.append(f"{of}{_named(listed, _MANY)}: {reason}")
     yield from _not_run(texts)
     for program in lint.programs:
         yield from account_paragraphs(program.account, of=program.name)
@@ -95,9 +100,17 @@ def _of_one(lint: Lint | LintedProgram, rules: int) -> Iterator[Paragraph]:
 
 
 def _summary(lint: Lint | LintedProgram, rules: int, findings: Sequence[Finding]) -> str:
-    """`mlp: 35 rules under Shardy, 2 warnings; compiled for cpu:8 by JAX 0.10.2`."""
-    start = f"{lint.name}: {counted(rules, 'rule')} under "
-    start += partitioner_names(lint.partitioners)
+    """`mlp: 35 rules under Shardy, 2 warnings; compiled for cpu:8 by JAX 0.10.2`.
+
+    Of a compiled program's text, `jit_step: 3 of 41 rules, nothing found`: most need more.
+    """
+    if lint.partitioners:
+        start = (
+            f"{lint.name}: {counted(rules, 'rule')} under {partitioner_names(lint.partitioners)}"
+        )
+    else:
+        run = rules - len({skipped.rule for skipped in lint.not_run})
+        start = f"{lint.name}: {run:,} of {counted(rules, 'rule')}"
     counts = _counts(Counter(finding.severity for finding in findings))
     compiled = compiled_text(lint.hardware, lint.device_kind, by=lint.compiled_by or "")
     return "; ".join(filter(None, (f"{start}, {counts}", compiled)))

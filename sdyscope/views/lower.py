@@ -13,7 +13,7 @@ from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
 from sdyscope.process.output import write_atomically
-from sdyscope.words.partitioners import partitioner_name
+from sdyscope.words.partitioners import module_text
 
 #: Endings of a file with MLIR's text and with its bytecode.
 ENDINGS: Mapping[bool, str] = {False: ".mlir", True: ".mlirbc"}
@@ -24,7 +24,7 @@ class Module:
     """A module under one partitioner.
 
     Attributes:
-        partitioner: whose shardings it has.
+        partitioner: whose shardings it has; null for a compiled program's text.
         form: MLIR's text or its bytecode.
         ops: how many operations it has.
         bytes: size of its text or bytecode, or of the file that it was written to.
@@ -32,7 +32,7 @@ class Module:
         text: the text, when it was not written to a file.
     """
 
-    partitioner: Partitioner
+    partitioner: Partitioner | None
     form: Literal["text", "bytecode"]
     ops: int
     bytes: int
@@ -75,12 +75,13 @@ def document(inspection: Inspection, *, locations: bool = True, bytecode: bool =
     modules = []
     for partitioner, lowered in inspection.lowered.items():
         ops = sum(1 for _ in inspection.graph(partitioner).operations())
+        under = None if lowered.is_compiled else partitioner
         if bytecode:
             size = len(lowered.bytecode())
-            modules.append(Module(partitioner, "bytecode", ops, size, None, None))
+            modules.append(Module(under, "bytecode", ops, size, None, None))
         else:
             text = lowered.text(debug_info=locations)
-            modules.append(Module(partitioner, "text", ops, len(text.encode()), None, text))
+            modules.append(Module(under, "text", ops, len(text.encode()), None, text))
     version = next(iter(inspection.lowered.values())).jax_version
     return Lower(
         name=inspection.name,
@@ -93,8 +94,8 @@ def document(inspection: Inspection, *, locations: bool = True, bytecode: bool =
 
 def header(lower: Lower, module: Module) -> str:
     """A comment in MLIR's text that says what follows."""
-    under = partitioner_name(module.partitioner)
-    return f"// {lower.name} for {under}: {module.ops:,} ops; JAX {lower.jax_version}"
+    what = module_text(lower.name, module.partitioner)
+    return f"// {what}: {module.ops:,} ops; JAX {lower.jax_version}"
 
 
 def write(lower: Lower, inspection: Inspection, target: Path) -> Lower:
@@ -113,7 +114,7 @@ def write(lower: Lower, inspection: Inspection, target: Path) -> Lower:
     """
     paths = _paths(lower, target)
     contents = [
-        inspection.lowered[module.partitioner].bytecode()
+        inspection.lowered[inspection.chosen(module.partitioner)].bytecode()
         if module.text is None
         else f"{header(lower, module)}\n{module.text}".encode()
         for module in lower.modules
@@ -145,7 +146,8 @@ def _paths(lower: Lower, target: Path) -> Sequence[Path]:
         raise TargetError(f"It can't be made: {error.strerror}.", file=target) from error
     ending = ENDINGS[lower.modules[0].form == "bytecode"]
     stem = lower.name.replace("/", "_")
-    return [target / f"{stem}.{module.partitioner}{ending}" for module in lower.modules]
+    under = [module.partitioner or "compiled" for module in lower.modules]
+    return [target / f"{stem}.{name}{ending}" for name in under]
 
 
 def written(module: Module) -> str:

@@ -372,12 +372,6 @@ def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
         left = len(compiled.tensors) - top if top else 0
         if left > 0:
             yield Paragraph(f"{left:,} left out by --top")
-        if compiled.compiler is None:
-            yield Paragraph(
-                "the text of a compiled program has neither temporaries nor global tensor "
-                "sizes: name the program itself to compile it",
-                "muted",
-            )
     yield from (Paragraph(text, tone) for text, tone in sureness_texts(compiled.sureness))
     yield from _legend(compiled)
     if compiled.results_table:

@@ -20,7 +20,7 @@ from sdyscope.values.sharding import NamedSharding
 from sdyscope.views.layers import Cells, folded_rows
 from sdyscope.words.counts import counted, size
 from sdyscope.words.memory import apart_text
-from sdyscope.words.mesh import mesh_texts, mesh_words_of
+from sdyscope.words.mesh import NO_MESH, mesh_texts, mesh_words_of
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import common_file, shown_name, source_text
 from sdyscope.words.remarks import remark_texts
@@ -57,7 +57,7 @@ def heading(program: ShownProgram) -> str:
     file = f" ({program.file})" if program.file else ""
     parts = [f"{program.name}{file}", *mesh_words_of(program.meshes)]
     if not program.meshes:
-        parts.append("no mesh is named")
+        parts.append(NO_MESH)
     if program.file is None:
         return "; ".join([*parts, f"lowered by JAX {program.jax_version}"])
     if any(there.text for tensor in program.tensors for there in tensor.lowered.values()):

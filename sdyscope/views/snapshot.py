@@ -12,7 +12,9 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.words.counts import counted, size
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.snapshots import (
+    IN_BOTH,
     comparison_text,
+    header_text,
     item_text,
     renamed_axes_text,
     snapshot_name,
@@ -39,7 +41,7 @@ class Sides:
 #: A snapshot and the program as it is now.
 OF_PROGRAM = Sides("only in the snapshot: ", "not in the snapshot: ", "as before")
 #: Two snapshots.
-OF_TWO = Sides("only in the first: ", "only in the second: ", "the same in both")
+OF_TWO = Sides("only in the first: ", "only in the second: ", IN_BOTH)
 
 
 def paragraphs(document: SnapshotDocument) -> Iterator[Paragraph]:
@@ -90,8 +92,8 @@ def comparison(compared: Comparison, sides: Sides = OF_PROGRAM) -> Iterator[Para
         yield Paragraph("")
     for change in compared.header:
         yield Paragraph(change.word, "heading", 2, 2)
-        yield Paragraph(f"- {change.before or 'none'}", "bad", 4, 2)
-        yield Paragraph(f"+ {change.after or 'none'}", "good", 4, 2)
+        yield Paragraph(f"- {header_text(change.word, change.before)}", "bad", 4, 2)
+        yield Paragraph(f"+ {header_text(change.word, change.after)}", "good", 4, 2)
     if compared.blocks is not None:
         yield from _blocks(compared.blocks)
     for difference in compared.changes:

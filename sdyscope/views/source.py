@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from sdyscope.analysis.source.lines import SourceFile, SourceLine
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.program import CompiledUnder
 from sdyscope.lint.source import SourceDocument
 from sdyscope.terminal.findings import TONES
 from sdyscope.terminal.listing import Listed, Listing, ListingNote
@@ -23,12 +23,16 @@ from sdyscope.words.source import (
     AS_LOWERED,
     AS_NOW,
     BLOCK,
+    NO_VALUES,
     collectives_text,
     finding_text,
+    no_collectives_text,
+    sent_without_line_text,
     told_once,
     unread_text,
     values_text,
     way_text,
+    without_line_text,
 )
 
 #: How many kinds of values of a line are shown unless all are asked for.
@@ -46,7 +50,7 @@ def heading(document: SourceDocument) -> Iterator[Paragraph]:
     yield Paragraph("; ".join(parts))
     yield from provenance(document.propagations, document.failures)
     if not document.propagations:
-        yield Paragraph(AS_LOWERED, "warning")
+        yield Paragraph(NO_VALUES if document.is_text else AS_LOWERED, "warning")
 
 
 def listings(
@@ -69,7 +73,11 @@ def listings(
             title += " (changed since the program was traced: it has fewer lines)"
         yield Listing(
             title,
-            (*(_sent_header(side, sides) for side in sides), "block", "line"),
+            (
+                *(_sent_header(side, sides) for side in sides),
+                *(() if document.is_text else ("block",)),
+                "line",
+            ),
             tuple(_lines(file, document, sides, everything=everything, stacks=stacks)),
             axes,
         )
@@ -80,7 +88,7 @@ def _shown(document: SourceDocument, everything: bool) -> Sequence[SourceFile]:
     return document.files if everything or not own else own
 
 
-def _sides(document: SourceDocument) -> tuple[tuple[Partitioner, ...], ...]:
+def _sides(document: SourceDocument) -> tuple[tuple[CompiledUnder, ...], ...]:
     """The partitioners that have a column of bytes sent: one for all where they send the same."""
     names = tuple(document.collective_meshes)
     lines = [line.sent for file in document.files for line in file.lines]
@@ -90,20 +98,20 @@ def _sides(document: SourceDocument) -> tuple[tuple[Partitioner, ...], ...]:
     return (names,) if alike else tuple((name,) for name in names)
 
 
-def _sent_header(side: Sequence[Partitioner], sides: Sequence[object]) -> str:
+def _sent_header(side: Sequence[CompiledUnder], sides: Sequence[object]) -> str:
     return "sent" if len(sides) == 1 else f"sent {partitioner_name(side[0])}"
 
 
 def _lines(
     file: SourceFile,
     document: SourceDocument,
-    sides: Sequence[Sequence[Partitioner]],
+    sides: Sequence[Sequence[CompiledUnder]],
     *,
     everything: bool,
     stacks: bool,
 ) -> Iterator[Listed]:
     findings = document.findings_by_line
-    gap = Listed(("",) * (len(sides) + 2), None)
+    gap = Listed(("",) * (len(sides) + 2 - document.is_text), None)
     before = None
     for line in file.lines:
         if before is not None and line.line != before + 1 and file.unread is None:
@@ -112,7 +120,8 @@ def _lines(
         sent, block = line.sent, line.block
         margin = [size(sent[side[0]]) if sent.get(side[0]) else "" for side in sides]
         largest = max(block.values(), default=0)
-        margin += [size(largest) if largest else "", f"{line.line}"]
+        margin += [] if document.is_text else [size(largest) if largest else ""]
+        margin.append(f"{line.line}")
         notes = (
             *_values(line, everything),
             *_collectives(
@@ -147,8 +156,8 @@ def _values(line: SourceLine, everything: bool) -> Iterator[ListingNote]:
 def _collectives(
     line: SourceLine,
     file: str,
-    partitioners: Sequence[Partitioner],
-    meshes: Mapping[Partitioner, Mesh | None],
+    partitioners: Sequence[CompiledUnder],
+    meshes: Mapping[CompiledUnder, Mesh | None],
 ) -> Iterator[ListingNote]:
     """Those of all partitioners once where they send the same, with the first one's causes."""
     for of_all in told_once(line.collectives, meshes).values():
@@ -186,9 +195,10 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
     shown = _shown(document, everything)
     if _sides(document):
         yield Paragraph(SENT, "muted")
-    yield Paragraph(BLOCK, "muted")
+    if not document.is_text:
+        yield Paragraph(BLOCK, "muted")
     if document.not_compiled:
-        yield Paragraph(f"No collectives: {document.not_compiled}", "warning")
+        yield Paragraph(no_collectives_text(document.not_compiled), "warning")
     hidden = [file for file in document.files if file not in shown]
     if hidden:
         lines = sum(len([line for line in file.lines if line.function]) for file in hidden)
@@ -199,16 +209,10 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
             "muted",
         )
     if document.without_line:
-        verb = "has" if document.without_line == 1 else "have"
-        yield Paragraph(
-            f"{counted(document.without_line, 'value')} {verb} no line in the source", "muted"
-        )
+        yield Paragraph(without_line_text(document.without_line), "muted")
     for partitioner, sent in document.sent_without_line.items():
         if sent:
-            yield Paragraph(
-                f"{partitioner_name(partitioner)}: {size(sent)} sent by collectives without a line",
-                "warning",
-            )
+            yield Paragraph(sent_without_line_text(partitioner, sent), "warning")
     elsewhere = sum(finding.source is None for finding in document.findings)
     if elsewhere:
         yield Paragraph(

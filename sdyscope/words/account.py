@@ -13,6 +13,12 @@ from sdyscope.words.remarks import remark_text
 #: Why nothing is known of the compiled stage where nobody asked for it.
 NO_COMPILE: Final = "Left out by --no-compile."
 
+#: Why nothing is known of what is compiled where it was not, a clause.
+NOT_COMPILED: Final = "the program was not compiled"
+
+#: Why nothing is known of the stages before the compiled one.
+NOT_IN_TEXT: Final = "It is not in the text of a compiled program."
+
 
 def account_title(account: Account, of: str = "") -> str:
     """``not known (2)``, ``not known of before.mlir (2)``."""
@@ -101,5 +107,7 @@ _CLAUSES: Final[Mapping[UnknownKind, str]] = {
 
 def unavailable_text(stage: str, partitioner: str | None, reason: str) -> str:
     """`not compiled under GSPMD: it needs libtpu.`, of a stage that could not be looked at."""
+    if reason == NOT_IN_TEXT:
+        return f"the {stage} stage is not in the text of a compiled program"
     under = f" under {partitioner_name(partitioner)}" if partitioner else ""
     return f"not {stage}{under}: {reason}"

@@ -27,6 +27,11 @@ def sentence(clause: str) -> str:
     return f"{clause[:1].upper()}{clause[1:]}."
 
 
+def times_text(times: int, *, unknown: bool = False) -> str:
+    """``3 times per step``; of what is in a loop of unknown length, that it is unknown."""
+    return "an unknown number of times" if unknown else f"{times:,} times per step"
+
+
 def bound_text(*, at_least: bool, at_most: bool) -> str:
     """What stands before a number of bytes that is a bound; nothing where it is both, or neither.
 

@@ -41,6 +41,31 @@ def across_text(across: Across, label: str) -> str:
     return f"{where[across]}{partitioner_name(label)}"
 
 
+#: Why propagation on two kinds of hardware is not compared.
+EACH_BY_ITSELF: Final = "Each compiler propagates by itself; see the collectives."
+
+
+def on_both_text(partitioner: str) -> str:
+    """Why the lowered modules on two kinds of hardware are not compared."""
+    return f"It is the same program on both, lowered for {partitioner_name(partitioner)}."
+
+
+def same_text(across: Across, labels: tuple[str, str], *, compared: bool, whole: bool) -> str:
+    """That two sides do not differ, a sentence.
+
+    Args:
+        across: what the sides are.
+        labels: what they are called.
+        compared: whether anything could be compared.
+        whole: whether everything was.
+    """
+    a, b = map(partitioner_name, labels)
+    if not compared:
+        return f"{a} and {b} could not be compared."
+    partial = "" if whole else ", as far as they were compared"
+    return f"The same {across_text(across, a)} and {b}{partial}."
+
+
 def uncompared_text(uncompared: Uncompared) -> str:
     """That a file could not be read, or that there is no such stage of a program."""
     about = f"{uncompared.name} was not {uncompared.stage}" if uncompared.name else "not read"

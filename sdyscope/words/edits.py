@@ -42,6 +42,21 @@ def not_tried_text() -> str:
     )
 
 
+#: What a step is measured by, before an edit and after.
+FIGURES: Final[Mapping[str, str]] = {
+    "sent": "sent per step",
+    "count": "collectives",
+    "total": "memory per device",
+    "seconds": "estimated step",
+}
+
+
+def tried_text(tried: int, compiled: int, hardware: object | None) -> str:
+    """How many edits were tried; without hardware none of them pays."""
+    words = f"{tried:,} edits were tried, {compiled:,} compiled"
+    return f"No edit pays: {words}." if hardware is None else f"{words} for {hardware}."
+
+
 def edit_text(edit: SourceEdit) -> str:
     """`constrain params['embedding'][tokens] to P('fsdp', None, None)`."""
     name = _short(edit.name)
@@ -148,6 +163,11 @@ def gain_text(
 def worth_text(verdict: str, *, proven: bool) -> str:
     """What a remedy is worth, behind its name: `, corrects the numbers: proven`."""
     return f"{_WORTH[verdict]}: {'proven' if proven else 'not proven'}"
+
+
+def remedy_title(number: int, verdict: str, *, proven: bool) -> str:
+    """``Remedy 1, corrects the numbers: proven``."""
+    return f"Remedy {number}{worth_text(verdict, proven=proven)}"
 
 
 def loops_text(more_from: int) -> str:

@@ -87,12 +87,24 @@ def redundant_text(redundant: Redundant) -> str:
     return f"{size(redundant.replicated)} per device are redundant in {tensors} {why}"
 
 
+#: Where nothing could be sharded further.
+NOTHING_SAVED: Final = "Every tensor is held once, or no free mesh axis divides it."
+
+#: What is not known of a compiled program's text.
+TEXT_LACKS: Final = (
+    "the text of a compiled program has neither temporaries nor global tensor sizes: name the "
+    "program itself to compile it"
+)
+
+
 def sureness_texts(sureness: Sureness) -> Iterator[tuple[str, Tone]]:
     """How sure the figures are, and who placed the tensors, each with its tone.
 
     That the compiler counts otherwise is a finding, and not told here.
     """
-    if not sureness.is_text:
+    if sureness.is_text:
+        yield TEXT_LACKS, "muted"
+    else:
         if sureness.equal is not False:
             yield agreement_text(sureness.equal), "good" if sureness.equal else "warning"
         if sureness.unknown:

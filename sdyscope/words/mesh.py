@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sdyscope.syntax.strings import label, unescape
 from sdyscope.values.mesh import AxisRef, IotaTile, Mesh
@@ -177,6 +178,10 @@ def listed_axes(axes: Iterable[str | AxisRef]) -> str:
     return listed([label(axis) if isinstance(axis, str) else axis_text(axis) for axis in axes])
 
 
+#: Where nobody says which mesh a program is on.
+NO_MESH: Final = "no mesh is named"
+
+
 def over_text(
     axes: Sequence[AxisRef] | None, mesh: Mesh | None, group_size: int | None = None
 ) -> str:
@@ -190,6 +195,13 @@ def over_text(
     if axes is None and groups:
         return f"{axes_text(axes, mesh)}, {groups}"
     return axes_text(axes, mesh) or "a single device"
+
+
+def along_text(axes: Sequence[AxisRef] | None, mesh: Mesh | None, group_size: int | None) -> str:
+    """The same behind a collective's name: ``over data=4``; without a mesh ``in groups of 4``."""
+    if mesh is None and group_size is not None:
+        return f"in groups of {group_size:,}"
+    return f"over {axes_text(axes, mesh)}"
 
 
 def axis_text(axis: object) -> str:

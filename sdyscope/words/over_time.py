@@ -40,6 +40,8 @@ PHASE_TEXTS: Final[Mapping[Phase, str]] = {
     "other": "other",
 }
 
+TITLE: Final = "Memory over a step"
+AT_PEAK: Final = "held at the peak"
 LEGEND = "the program in the order in which it runs, of each loop one iteration"
 
 

@@ -32,6 +32,28 @@ def partitioner_names(partitioners: Iterable[str | None]) -> str:
     return " and ".join(filter(None, map(partitioner_name, partitioners)))
 
 
+def ops_title(partitioner: str) -> str:
+    """What the number of a module's ops is called."""
+    return f"ops for {partitioner_name(partitioner)}"
+
+
+def propagation_title(partitioner: str) -> str:
+    """Whose propagation something is said of."""
+    return f"{partitioner_name(partitioner)}'s propagation"
+
+
+def module_text(name: str, partitioner: str | None) -> str:
+    """``jit_step for Shardy``; of a module that is for none, whose program it is.
+
+    Args:
+        name: the module's.
+        partitioner: None for what one device runs, of a compiled program's text.
+    """
+    if partitioner is None:
+        return f"{name}, the compiled program of one device"
+    return f"{name} for {partitioner_name(partitioner)}"
+
+
 def sends_sentence(sent: Sequence[tuple[str | None, int]], bound: str = "") -> str:
     """What a device sends in a step.
 
@@ -55,6 +77,26 @@ def sends_sentence(sent: Sequence[tuple[str | None, int]], bound: str = "") -> s
         f"Under {more} a device sends {many / few:.1f} times the bytes: {bound}{size(many)} per "
         f"step, not {size(few)}."
     )
+
+
+def picture_title(name: str) -> str:
+    """What a picture of what a program sends is called."""
+    return f"{name}: what a device sends in a step"
+
+
+def picture_basis(compiled: str) -> str:
+    """What its bars are, and of what they are counted.
+
+    Args:
+        compiled: for what the program was compiled, in words; empty where nobody says.
+    """
+    of = f" that is {compiled}" if compiled else ""
+    return f"by kind of collective, and in how many; counted from the program{of}"
+
+
+def stored_sentence(stored: int) -> str:
+    """What a device holds of arguments and results, where no more than that is known."""
+    return f"A device holds {size(stored)} of arguments and results."
 
 
 def needs_sentence(needed: Sequence[tuple[str | None, MemoryAnalysis]]) -> str:

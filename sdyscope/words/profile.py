@@ -105,6 +105,11 @@ def steps_text(measured: Measured) -> str:
     )
 
 
+def traced_sentence(measured: Measured) -> str:
+    """The same as a sentence beside what a run did."""
+    return f"By a trace, {steps_text(measured)}."
+
+
 def total_text(measured: Measured) -> str:
     """What of it is compute, what collectives, and what of these is waiting."""
     whole = measured.compute + measured.collective

@@ -51,6 +51,18 @@ from sdyscope.words.sharding import MANUAL, REPLICATED, placement_text, short
 #: What stands behind an origin that Shardy did not record.
 FOLLOWED: Final = "followed"
 
+#: Whose steps there are.
+SHARDYS_STEPS: Final = "GSPMD does not say how it propagates: these are Shardy's steps."
+
+#: Where all dimensions are propagated at the same time.
+NO_PRIORITIES: Final = "The user gave no priorities."
+
+
+def extent_text(exactness: str, steps: int) -> str:
+    """``exact, 641 steps``: how far a propagation can be trusted, and how many steps it took."""
+    return f"{exactness}, {counted(steps, 'step')}" if steps else exactness
+
+
 #: Which way an axis went, before the name of the op that it went through.
 WAYS: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -266,6 +266,35 @@ def placement_text(place: Placement, mesh: Mesh | None = None) -> str:
     return "; ".join(clauses)
 
 
+def blocks_text(block: Sequence[int], shape: Sequence[int]) -> str:
+    """``blocks of [4, 8] of [16, 8]``."""
+    return f"blocks of {list(block)} of {list(shape)}"
+
+
+def drawn_text(shown: int, devices: int) -> str:
+    """How many of the devices a picture has."""
+    return f"{shown:,} of {devices:,} devices are drawn"
+
+
+def blocks_below_text(dims: Sequence[int]) -> str:
+    """What stands below each device of a picture: its block of two dimensions or more."""
+    *most, last = map(str, dims)
+    return f"below each device its block of dims {', '.join(most)} and {last}"
+
+
+def device_text(device: int, place: Placement) -> str:
+    """What a device holds: ``device 3: block 1 of dim 0``."""
+    if place.device is not None:
+        holds = "holds all of it" if device == place.device else "holds nothing"
+        return f"device {device} {holds}"
+    named = ", ".join(
+        f"block {index} of dim {dim}"
+        for dim, (index, count) in enumerate(zip(place.block(device), place.shards, strict=True))
+        if count > 1
+    )
+    return f"device {device}: {named or 'the whole tensor'}"
+
+
 def manual_text(digits: Digits, num_devices: int, mesh: Mesh | None) -> str:
     """The digits that the body of a ``shard_map`` is manual on: ``manual over data``."""
     return _manual(Placement(num_devices, (), manual=digits), mesh)

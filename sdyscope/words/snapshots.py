@@ -15,10 +15,23 @@ NO_VIEWS = (
     "other views of both."
 )
 
+#: What two snapshots have alike.
+IN_BOTH: Final = "the same in both"
+
 
 def things_text(count: int) -> str:
     """``36 tensors or collectives``: what a snapshot has."""
     return f"{counted(count, 'tensor')} or {'collective' if count == 1 else 'collectives'}"
+
+
+def header_text(word: str, text: str) -> str:
+    """What a snapshot says of the whole program; a compiled program's text does not know it all.
+
+    Args:
+        word: what is said: ``mesh``, ``partitioners``, ``stages`` or ``hardware``.
+        text: it; empty where there is nothing.
+    """
+    return text or ("not known" if word in ("partitioners", "hardware") else "none")
 
 
 def snapshot_name(name: str) -> str:
@@ -46,6 +59,21 @@ def item_text(item: Item) -> str:
     labels = (f"{c.stage} {c.partitioner}:" if c.partitioner else c.stage for c in item.cells)
     cells = zip(labels, item.cells, strict=True)
     return count + "; ".join(f"{label} {cell.text}" for label, cell in cells)
+
+
+def differing_texts(before: Sequence[Item], after: Sequence[Item]) -> tuple[str, str]:
+    """What two snapshots say of the same tensors, without what both say."""
+    if max(len(before), len(after)) == 1:
+        old, new = stage_texts(before), stage_texts(after)
+        return _without(old, new), _without(new, old)
+    return (
+        "; ".join(item_text(item) for item in before if item not in after),
+        "; ".join(item_text(item) for item in after if item not in before),
+    )
+
+
+def _without(texts: Mapping[str, str], others: Mapping[str, str]) -> str:
+    return "; ".join(f"{key} {text}" for key, text in texts.items() if others.get(key) != text)
 
 
 def places_text(places: Sequence[int]) -> str:

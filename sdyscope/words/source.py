@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from sdyscope.facts.measured import Measured
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.measured import LineTime, Measured
+from sdyscope.facts.program import CompiledUnder
 from sdyscope.facts.source import LineCollectives, LineValues
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
@@ -15,6 +15,7 @@ from sdyscope.words.mesh import over_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.paths import file_text
 from sdyscope.words.places import op_text, shown_name
+from sdyscope.words.rates import time_text
 from sdyscope.words.sharding import short
 from sdyscope.words.types import value_type_text
 
@@ -31,8 +32,20 @@ def measured_text(measured: Measured) -> str:
     )
 
 
+def line_time_text(time: LineTime) -> str:
+    """What a line takes in a step, and how much of that in collectives."""
+    within = f", {time_text(time.collectives)} of it in collectives" if time.collectives else ""
+    return f"{time_text(time.seconds)}{within}"
+
+
 #: What the shardings are of a program that no partitioner propagates.
 AS_LOWERED = "The shardings are those that the lowered module says: it was not propagated."
+
+#: What there is of values in a compiled program's text.
+NO_VALUES = (
+    "The text of a compiled program says what is sent for a line, not how the line's values are "
+    "sharded."
+)
 
 #: What the text of a module's lines is.
 AS_NOW = (
@@ -78,7 +91,7 @@ def difference_text(values: LineValues) -> str:
 
 
 def collectives_text(
-    collectives: LineCollectives, mesh: Mesh | None, partitioners: Sequence[Partitioner] = ()
+    collectives: LineCollectives, mesh: Mesh | None, partitioners: Sequence[str] = ()
 ) -> str:
     """`all-gather over data=4 of 2 tensors sends 12.0 KiB`.
 
@@ -96,8 +109,24 @@ def collectives_text(
     return f"{partitioner_names(partitioners)}: {words}" if partitioners else words
 
 
+def no_collectives_text(reason: str) -> str:
+    """Why nothing is known of collectives, a sentence."""
+    return f"No collectives: {reason}"
+
+
+def without_line_text(values: int) -> str:
+    """How many values have no line."""
+    return f"{counted(values, 'value')} {'has' if values == 1 else 'have'} no line in the source"
+
+
+def sent_without_line_text(partitioner: CompiledUnder, sent: int) -> str:
+    """`Shardy: 12.0 KiB sent by collectives without a line`."""
+    under = f"{partitioner_name(partitioner)}: " if partitioner else ""
+    return f"{under}{size(sent)} sent by collectives without a line"
+
+
 def told_once(
-    collectives: Iterable[LineCollectives], meshes: Mapping[Partitioner, Mesh | None]
+    collectives: Iterable[LineCollectives], meshes: Mapping[CompiledUnder, Mesh | None]
 ) -> dict[str, list[LineCollectives]]:
     """The collectives of a line by their words, which those of several partitioners can share.
 

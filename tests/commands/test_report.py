@@ -99,16 +99,6 @@ def test_bad_input_is_one_sentence(sdyscope, tmp_path):
     assert not (tmp_path / "page.html").exists()
 
 
-@pytest.mark.compiles
-def test_a_compiled_program_is_refused(sdyscope, tmp_path):
-    from sdyscope.inspection import Inspection
-    from sdyscope.targets import resolve
-
-    file = tmp_path / "after.txt"
-    file.write_text(Inspection(resolve("mlp")).compiled("shardy").hlo)
-    sdyscope("report", file).said("is a compiled program", "sdyscope comms")
-
-
 def test_pictures_are_written_to_a_folder(sdyscope, target, tmp_path):
     done = sdyscope("report", target, "--no-compile", "--format", "svg", "-o", tmp_path / "plots")
     assert done.status == 0

@@ -55,10 +55,3 @@ def test_a_module_that_names_a_file_of_this_machine_does_not_show_it(sdyscope, t
 def test_hardware_without_a_compile_is_wrong_usage(sdyscope):
     done = sdyscope("source", "mlp", "--no-compile", "--on", "cpu:8")
     done.said("--no-compile compiles for no hardware.")
-
-
-@pytest.mark.compiles
-def test_a_compiled_program_is_left_to_other_commands(sdyscope, lookup, tmp_path):
-    path = tmp_path / "step.txt"
-    path.write_text(lookup.compiled("shardy").hlo)
-    sdyscope("source", path).said("is a compiled program")

@@ -40,9 +40,9 @@ def test_suggestions_are_the_under_sharded(open_page, differing):
     compiled = differing.report.memory.compiled[0]
     saves = sum(tensor.saves for tensor in compiled.tensors if tensor.name in compiled.savings)
     data = report_memory.part(differing.report, None)
-    assert sum(row["saves"] for row in data["programs"][0]["savings"]) == saves
+    assert sum(row["saves"] for row in data["holds"][0]["savings"]) == saves
     first = page.locator("[data-slot=savings] .saving").first
-    named = data["programs"][0]["savings"][0]
+    named = data["holds"][0]["savings"][0]
     assert named["best"] in first.inner_text()
     first.locator("a").first.click()
     page.wait_for_selector(".details")
@@ -56,7 +56,7 @@ def test_layers_that_could_be_sharded_are_one_row(differing):
     report = replace(
         differing.report, memory=replace(differing.report.memory, compiled=(many, many))
     )
-    rows = report_memory.part(report, None)["programs"][0]["savings"]
+    rows = report_memory.part(report, None)["holds"][0]["savings"]
     folded = [row for row in rows if row["tensors"] == 80]
     assert [row["name"] for row in folded] == ["params['layers'][*]['b']"]
     assert folded[0]["saves"] == 80 * tensor.saves

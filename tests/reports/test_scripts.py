@@ -1,11 +1,16 @@
 """The page's modules: their own tests, and that the page can put them together."""
 
+import json
+import random
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from sdyscope.words.counts import counted, size
+from sdyscope.words.partitioners import partitioner_name
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = sorted((ROOT / "reports" / "js").rglob("*.js"))
@@ -19,6 +24,39 @@ def test_modules_pass_their_own_tests():
         ["node", "--test", *map(str, tests)], capture_output=True, text=True, cwd=ROOT
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+_FORMATS = """
+import { readFileSync } from "node:fs";
+const { count, partitionerName, size } = await import(process.argv[1]);
+const numbers = JSON.parse(readFileSync(0));
+console.log(JSON.stringify([
+  numbers.map(size),
+  numbers.map((number) => count(number, "tensor")),
+  ["shardy", "gspmd", ""].map(partitionerName),
+]));
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_figures_are_written_as_everywhere_else():
+    """What is added up in the page is written there; both writers say the same."""
+    draw = random.Random(0)
+    near = [n for k in range(1, 6) for n in (1024**k - 1, 1024**k, 1024**k * 5 // 4)]
+    ties = [1024 * k // 20 for k in range(20, 400)]
+    numbers = [0, 1, 2, 999, 1000, *near, *ties, *(draw.randrange(1 << 50) for _ in range(2000))]
+    script = [
+        "node",
+        "--input-type=module",
+        "-e",
+        _FORMATS,
+        str(ROOT / "reports/js/base/format.js"),
+    ]
+    done = subprocess.run(script, input=json.dumps(numbers), capture_output=True, text=True)
+    sizes, counts, names = json.loads(done.stdout)
+    assert sizes == list(map(size, numbers))
+    assert counts == [counted(number, "tensor") for number in numbers]
+    assert names == list(map(partitioner_name, ("shardy", "gspmd", "")))
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")

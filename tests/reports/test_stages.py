@@ -45,7 +45,7 @@ def test_a_module_is_not_said_to_run(tmp_path):
         words[inspection.name] = document.stages[-1].words
     assert [*words.values()] == [
         "--run executes it and checks every shard and number.",
-        "A module has no input values: run the program that it was lowered from.",
+        "A file has no input values: run the program that it is of.",
     ]
 
 

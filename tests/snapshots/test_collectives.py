@@ -1,5 +1,6 @@
 """What snapshots say of collectives: in which order devices work together, too."""
 
+from sdyscope.analysis.collectives.compiled import read_collectives
 from sdyscope.facts.compiled import Compiled
 from sdyscope.hardware.names import Hardware
 from sdyscope.snapshots import Snapshot, compare, read_snapshots, update, write
@@ -37,7 +38,8 @@ ENTRY %e (p: f32[2]) -> f32[2] {{
         for under in partitioners
     }
     meshes = [Mesh.of({"a": 2, "b": 2})]
-    items = {key: (item,) for key, item in communicated(compiled, meshes, partitioners)}
+    sent = {under: read_collectives(program, meshes) for under, program in compiled.items()}
+    items = {key: (item,) for key, item in communicated(sent, partitioners)}
     return Snapshot("f", "a=2, b=2", partitioners, ("compiled",), "cpu:4", items)
 
 

@@ -335,7 +335,7 @@ def test_a_part_of_an_axis_is_read_with_or_without_its_size():
 BAD = {
     "": "this is not a snapshot",
     "module {}": "this is not a snapshot",
-    "sdyscope snapshot 8\n": "is of version 8, and version 7 is the latest",
+    "sdyscope snapshot 9\n": "is of version 9, and version 8 is the latest",
     "sdyscope snapshot 0\n": "is of version 0",
     "sdyscope snapshot 1\n\nvalue  a\n  lowered x\n": "expected a program",
     file_with((0, "x"), (0, "y")): "is in the file twice",
@@ -366,6 +366,7 @@ BAD = {
     file_with((0, "x")).replace("\nvalue", "\n<<<<<<< HEAD\nvalue"): "merge conflict",
     file_with().replace("stages lowered", "stages lowered, guessed"): "no stage 'guessed'",
     file_with().replace("  stages lowered\n", ""): "has no line for stages",
+    file_with().replace("  partitioners shardy\n", ""): "has no line for partitioners",
     file_with().replace("  stages", "  colour red\n  stages"): "expected one line each",
 }
 

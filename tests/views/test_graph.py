@@ -23,14 +23,14 @@ module @m {
 
 def test_statistics():
     inspection = Inspection(resolve("mlp"), ["gspmd"])
-    text = graph.statistics(inspection.graph(), "mlp", "gspmd")
+    text = graph.statistics(inspection.graph(), "mlp for GSPMD")
     assert text.startswith("mlp for GSPMD: ")
     assert " shardings" in text
     assert "not understood" not in text
 
 
 def test_what_was_not_understood_is_counted():
-    text = graph.statistics(read_text(TEXT), "m", "gspmd")
+    text = graph.statistics(read_text(TEXT), "m for GSPMD")
     assert "1 function, 1 sharding" in text
     assert "read as text, without MLIR's parser" in text
     assert "1 piece not understood" in text
@@ -41,9 +41,9 @@ def test_attributes_without_a_value_are_counted():
         'module { "x.a"() {x.map = affine_map<() -> ()>, x.b = [#y.z], x.c = 1} : () -> () }'
     )
     assert list(module_read.unparsed()) == [(1, "x.map"), (1, "x.b")]
-    assert graph.statistics(module_read, "m", "shardy").endswith("2 attributes kept as text")
+    assert graph.statistics(module_read, "m for Shardy").endswith("2 attributes kept as text")
     # A sharding that is not understood is not counted twice.
-    assert "kept as text" not in graph.statistics(read_text(TEXT), "m", "gspmd")
+    assert "kept as text" not in graph.statistics(read_text(TEXT), "m for GSPMD")
 
 
 def test_every_form_parses():

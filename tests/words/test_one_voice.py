@@ -316,7 +316,7 @@ WHOLE = {"P()", "P(None)", "P(None, None)", "P(None, None, None)"}
 
 def test_memory(said):
     page, command = said.page["memory"], "memory --partitioner both"
-    for program in page["programs"]:
+    for program in page["holds"]:
         for row in program["savings"]:
             assert said.printed(f"{row['sharding']} {row['replicas']} {row['best']}", command), row
             assert row["sharding"] not in WHOLE, row

@@ -41,16 +41,6 @@ export function dims(shape) {
   return shape ? `[${shape.join(",")}]` : "[?]";
 }
 
-/** The parts of what a device needs under some partitioner: their names and what they are called. */
-export function memoryParts(needs) {
-  return [...new Map(needs.flatMap(({ parts }) => parts.map(([name, words]) => [name, words])))];
-}
-
-/** The bytes of one part. */
-export function memoryPart({ parts }, name) {
-  return parts.find(([part]) => part === name)?.[2] ?? 0;
-}
-
 /** What people call a partitioner. */
 export function partitionerName(partitioner) {
   return { shardy: "Shardy", gspmd: "GSPMD" }[partitioner] ?? partitioner;

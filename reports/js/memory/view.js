@@ -1,15 +1,7 @@
 // What a device holds: in all, by group, and what other devices could hold.
 
 import { button, el, remarks, tableHead } from "../base/dom.js";
-import {
-  count,
-  memoryPart,
-  memoryParts,
-  partitionerName,
-  size,
-  type,
-  whole,
-} from "../base/format.js";
+import { count, partitionerName, size, type, whole } from "../base/format.js";
 import { link } from "../base/link.js";
 import { press, segments } from "../base/segments.js";
 import { spec } from "../base/spec.js";
@@ -20,18 +12,17 @@ import { charts, heldAtPeak } from "./step.js";
 const SAVINGS = 12;
 
 export function mount(_root, { data, slots, state }) {
-  const { programs } = data;
-  slots.totals.append(el("h2.view-title", {}, data.title), ...totals(programs));
-  const distinct = distinctPrograms(programs);
+  const { holds } = data;
+  slots.totals.append(el("h2.view-title", {}, data.title), ...totals(data.needs));
   segments(
     slots.partitioner,
-    distinct.map(([names, program]) => [
-      program.partitioner,
-      names.map(partitionerName).join(" and "),
+    holds.map(({ partitioners }) => [
+      partitioners[0],
+      partitioners.map(partitionerName).join(" and "),
     ]),
-    (under) => state.set({ under: under === programs[0].partitioner ? "" : under, all: "" }),
+    (under) => state.set({ under: holds[0].partitioners.includes(under) ? "" : under, all: "" }),
   );
-  slots.partitioner.hidden = distinct.length < 2;
+  slots.partitioner.hidden = holds.length < 2;
   slots.notes.append(...remarks(data.notes));
   const { steps } = data;
   slots.step.hidden = !steps.length;
@@ -45,47 +36,34 @@ export function mount(_root, { data, slots, state }) {
     if (step) {
       slots.held.replaceChildren(...heldAtPeak(step, { all: all === "held", several, state }));
     }
-    const [, chosen] = distinct.find(([names]) => names.includes(under)) ?? distinct[0];
-    press(slots.partitioner, chosen.partitioner);
+    const chosen = holds.find(({ partitioners }) => partitioners.includes(under)) ?? holds[0];
+    press(slots.partitioner, chosen.partitioners[0]);
     slots.groups.replaceChildren(...groups(chosen, state));
     slots.savings.replaceChildren(...savings(chosen, { open, all: all === "1", state }));
   }
   return { update };
 }
 
-/** Partitioners whose groups and suggestions are the same are told of once. */
-function distinctPrograms(programs) {
-  const distinct = new Map();
-  for (const program of programs) {
-    const key = JSON.stringify([program.groups, program.savings]);
-    if (!distinct.has(key)) distinct.set(key, [[], program]);
-    distinct.get(key)[0].push(program.partitioner);
-  }
-  return [...distinct.values()];
-}
-
 // --- in all --------------------------------------------------------------------------------------
 
-function totals(programs) {
-  const known = programs.filter((program) => program.needs);
+function totals(known) {
   if (!known.length) return [];
-  const most = Math.max(...known.map((program) => program.needs.total), 1);
+  const most = Math.max(...known.map((needs) => needs.total), 1);
   return [
     el(
       "div.needs",
       {},
-      known.map((program) => needsRow(program, most)),
+      known.map((needs) => needsRow(needs, most)),
     ),
     needsTable(known),
   ];
 }
 
-function needsRow(program, most) {
-  const { needs } = program;
+function needsRow(needs, most) {
   return el(
     "div.sent-total",
     {},
-    el("span.sent-name", {}, partitionerName(program.partitioner)),
+    el("span.sent-name", {}, partitionerName(needs.partitioner)),
     el(
       "span.needs-stack",
       {
@@ -111,16 +89,16 @@ function needsRow(program, most) {
 function needsTable(known) {
   const row = (name, words, bytes) => [
     el("span.legend-item", { data: { part: name } }, words),
-    ...known.map((program) => size(bytes(program.needs))),
+    ...known.map((needs) => size(bytes(needs))),
   ];
-  const parts = memoryParts(known.map((program) => program.needs));
-  const [aliases, aliasWords] = known[0].needs.aliases;
-  const donated = known.some((program) => program.needs.aliases[2]);
+  const { parts } = known[0];
+  const [aliases, aliasWords] = known[0].aliases;
+  const donated = known.some((needs) => needs.aliases[2]);
   return miniTable(
     "part",
-    known.map((program) => partitionerName(program.partitioner)),
+    known.map((needs) => partitionerName(needs.partitioner)),
     [
-      ...parts.map(([name, words]) => row(name, words, (needs) => memoryPart(needs, name))),
+      ...parts.map(([name, words], at) => row(name, words, (needs) => needs.parts[at][2])),
       ...(donated
         ? [row(aliases, `${aliasWords}, counted as arguments`, (needs) => needs.aliases[2])]
         : []),

@@ -1,7 +1,7 @@
 // The overview: the mesh, the stages, the numbers, and what is most worth knowing.
 
 import { el } from "../base/dom.js";
-import { count, memoryPart, memoryParts, partitionerName, size, whole } from "../base/format.js";
+import { count, partitionerName, size, whole } from "../base/format.js";
 import { link, sourceLink, withLine } from "../base/link.js";
 import { coloured } from "../base/spec.js";
 import { parse } from "../base/state.js";
@@ -33,7 +33,9 @@ export function mount(_root, { report, data, slots, state }) {
   slots.notTried.append(...withCode(data.notTried));
   slots.stages.append(...report.stages.map((stage) => stageItem(stage, report)));
   slots.cards.append(...cards(data, state).filter(Boolean));
-  slots.program.append(...program(data));
+  slots.program.append(
+    ...data.program.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
+  );
   slots.notes.append(...notes(data));
   slots.notes.hidden = !slots.notes.childElementCount;
   return {
@@ -45,7 +47,7 @@ export function mount(_root, { report, data, slots, state }) {
 }
 
 function facts(report) {
-  const parts = [`${report.file ? "read" : "lowered"} by JAX ${report.jax}`];
+  const parts = report.jax ? [`${report.file ? "read" : "lowered"} by JAX ${report.jax}`] : [];
   if (report.compiledFor) parts.push(`compiled for ${report.compiledFor}`);
   if (report.file) parts.push(report.file);
   return parts.map((words) => el("span", {}, el("bdi", {}, words)));
@@ -122,7 +124,7 @@ function stageItem(stage, report) {
   const where = {
     requested: "by the author",
     lowered: "by JAX",
-    propagated: `by ${report.partitioners.map(partitionerName).join(" and ")}`,
+    propagated: `by ${report.partitioners.map(partitionerName).join(" and ") || "XLA"}`,
     compiled: report.compiledFor ? `for ${report.compiledFor}` : "by XLA",
     executed: "on devices",
   };
@@ -147,7 +149,7 @@ function stageItem(stage, report) {
 
 function cards(data, state) {
   return [
-    argumentsCard(data),
+    data.arguments ? argumentsCard(data) : null,
     data.memory.length ? memoryCard(data) : null,
     data.comms.length ? commsCard(data) : null,
     findingsCard(data, state),
@@ -185,8 +187,7 @@ function argumentsCard({ arguments: total, apart, groups }) {
 
 function memoryCard({ memory }) {
   const most = Math.max(...memory.map((program) => program.total), 1);
-  const same = (name) =>
-    memory.every((program) => memoryPart(program, name) === memoryPart(memory[0], name));
+  const same = (at) => memory.every(({ parts }) => parts[at][2] === memory[0].parts[at][2]);
   return card(
     "Memory per device",
     size(memory[0].total),
@@ -214,11 +215,11 @@ function memoryCard({ memory }) {
     el(
       "p.legend",
       {},
-      memoryParts(memory).map(([name, words]) =>
+      memory[0].parts.map(([name, words, bytes], at) =>
         el(
           "span.legend-item",
           { data: { part: name } },
-          same(name) ? `${words} ${size(memoryPart(memory[0], name))}` : words,
+          same(at) ? `${words} ${size(bytes)}` : words,
         ),
       ),
     ),
@@ -269,23 +270,6 @@ function findingsCard({ findings }, state) {
   return card("Findings", whole(total), "", el("ul.severities", {}, rows));
 }
 
-/** How large the program is, and how far what is said of it can be trusted. */
-function program(data) {
-  const rows = Object.entries(data.ops).map(([partitioner, number]) => [
-    `ops for ${partitionerName(partitioner)}`,
-    whole(number),
-  ]);
-  for (const propagation of data.propagations) {
-    rows.push([
-      `${partitionerName(propagation.partitioner)}'s propagation`,
-      propagation.steps
-        ? `${propagation.exactness}, ${count(propagation.steps, "step")}`
-        : propagation.exactness,
-    ]);
-  }
-  return rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)));
-}
-
 /** Rows with a bar each: what part of the largest they are. */
 export function bars(rows) {
   const most = Math.max(...rows.map((row) => row.part), 1);
@@ -316,12 +300,6 @@ function notes(data) {
   for (const words of data.account) {
     elements.push(el("p.note", { dir: "auto", data: { tone: "warning" } }, words));
   }
-  const said = [
-    ...data.notes,
-    ...data.propagations.flatMap((propagation) =>
-      propagation.notes.map((note) => `${partitionerName(propagation.partitioner)}: ${note}`),
-    ),
-  ];
-  elements.push(...said.map((words) => el("p.note", { dir: "auto" }, words)));
+  elements.push(...data.notes.map((words) => el("p.note", { dir: "auto" }, words)));
   return elements;
 }

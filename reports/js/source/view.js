@@ -1,7 +1,7 @@
 // The author's source: in the margin of each line what it sends and holds, below it why.
 
 import { el } from "../base/dom.js";
-import { count, partitionerName, size } from "../base/format.js";
+import { partitionerName, size } from "../base/format.js";
 import { link, sourceLink } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
 
@@ -11,11 +11,12 @@ const BESIDE = 2;
 export function mount(_root, { report, data, slots, state, shared }) {
   const sides = sidesOf(data);
   const rows = new Map();
-  const context = { report, state, shared, sides, rows, measured: data.measured };
+  const { measured, blocks } = data;
+  const context = { report, state, shared, sides, rows, measured, blocks };
   // Files of libraries are folded where there are others.
   const own = data.files.some((file) => !file.library);
   slots.files.append(...data.files.map((file) => fileSection(file, own, context)));
-  slots.notes.append(...notes(data));
+  slots.notes.append(...data.notes.map((words) => el("p.muted", {}, words)));
   let opened = null;
 
   function update({ line = "" }) {
@@ -41,7 +42,7 @@ function sidesOf(data) {
 }
 
 function fileSection(file, own, context) {
-  const { sides, measured } = context;
+  const { sides } = context;
   const sent = sides.filter((side) => file.sent[side]);
   const head = [
     el("h2.source-file", {}, el("bdi", {}, file.file)),
@@ -58,7 +59,7 @@ function fileSection(file, own, context) {
         )
       : null,
   ];
-  const list = el("ol.source-lines", { "aria-label": file.file }, heads(sides, measured));
+  const list = el("ol.source-lines", { "aria-label": file.file }, heads(context));
   let before = null;
   for (const line of file.lines) {
     if (before !== null && line.line !== before + 1 && !file.unread) {
@@ -81,7 +82,7 @@ function sideSize(side, bytes, sides) {
 }
 
 /** What the columns are; screen readers hear it at each figure instead. */
-function heads(sides, measured) {
+function heads({ sides, measured, blocks }) {
   return el(
     "li.source-heads",
     { "aria-hidden": "true" },
@@ -89,13 +90,13 @@ function heads(sides, measured) {
     sides.map((side) =>
       el("span.source-figure", {}, sides.length > 1 ? `sent, ${partitionerName(side)}` : "sent"),
     ),
-    el("span.source-figure", {}, "block"),
+    blocks ? el("span.source-figure", {}, "block") : null,
     el("span.source-number", {}, "line"),
   );
 }
 
 function lineItem(line, file, context) {
-  const { state, sides, rows, measured } = context;
+  const { state, sides, rows, measured, blocks } = context;
   const key = `${file.file}:${line.line}`;
   const facts = line.values.length + line.collectives.length + line.findings.length;
   const code = el(
@@ -109,7 +110,7 @@ function lineItem(line, file, context) {
       { data: { quiet: "" } },
       measured ? timeFigure(line) : null,
       sides.map(() => el("span.source-figure")),
-      el("span.source-figure"),
+      blocks ? el("span.source-figure") : null,
       el("span.source-number", {}, String(line.line)),
       el("div.source-body", {}, code),
     );
@@ -132,8 +133,8 @@ function lineItem(line, file, context) {
     "li.source-line",
     { data: { tone: toneOf(line) } },
     measured ? timeFigure(line) : null,
-    sides.map((side) => figure(line.sent[side], `sent, ${partitionerName(side)}`)),
-    figure(line.block, "block"),
+    sides.map((side) => figure(line.sent[side], side ? `sent, ${partitionerName(side)}` : "sent")),
+    blocks ? figure(line.block, "block") : null,
     button,
     el("div.source-body", {}, code, el("span.source-beside", {}, beside(line, context))),
   );
@@ -215,7 +216,9 @@ function lineDetails(line, key, file, context) {
     ),
     section(
       "Values",
-      line.values.map((tensor) => value(tensor, context)),
+      line.values.map(({ same, words }) =>
+        el("li", { data: same === false ? { tone: "warning" } : {} }, coloured(words)),
+      ),
     ),
     section(
       "Through",
@@ -283,40 +286,4 @@ function collective(group) {
     el("strong", {}, under, coloured(group.words)),
     group.cause ? [", ", coloured(group.cause)] : null,
   );
-}
-
-function value(tensor, { shared }) {
-  const sides = Object.entries(tensor.shardings);
-  const what =
-    tensor.count > 1
-      ? `${count(tensor.count, "value")} ${tensor.type}`
-      : `${tensor.type} ${tensor.op}`;
-  const shown = tensor.same === false ? sides : sides.slice(0, 1);
-  return el(
-    "li",
-    {},
-    el("bdi", {}, what),
-    shown.map(([by, number]) => [
-      " ",
-      spec(shared.sharding(number)?.short ?? "-"),
-      tensor.same === false ? ` under ${partitionerName(by)}` : null,
-    ]),
-    tensor.difference ? el("span.source-difference", {}, ` ${tensor.difference}`) : null,
-  );
-}
-
-function notes(data) {
-  const rest = Object.entries(data.sentWithoutLine).filter(([, sent]) => sent);
-  return [
-    data.legend.map((words) => el("p.muted", {}, words)),
-    data.notCompiled ? el("p.muted", {}, `No collectives: ${data.notCompiled}`) : null,
-    data.withoutLine
-      ? el("p.muted", {}, `${count(data.withoutLine, "value")} without a line in the source`)
-      : null,
-    rest.map(([side, sent]) =>
-      el("p.muted", {}, `${size(sent)} sent under ${partitionerName(side)} without a line`),
-    ),
-  ]
-    .flat()
-    .filter(Boolean);
 }

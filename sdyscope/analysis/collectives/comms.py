@@ -13,8 +13,8 @@ from sdyscope.analysis.collectives.compiled import explained, read_collectives
 from sdyscope.analysis.collectives.predicted import PredictedCollectives, Predictor
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.naming.scopes import is_differentiated
-from sdyscope.errors import SdyscopeError
-from sdyscope.facts.account import Account
+from sdyscope.errors import CompilerError, SdyscopeError
+from sdyscope.facts.account import Account, Unknown
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.schedule import Schedule
@@ -147,6 +147,16 @@ def collectives_under(
     return program.once(
         (explained, *which), lambda: explained(read, compiled, program.lowered_of(compiled))
     )
+
+
+def sent_account(program: Staged, on: Hardware | str | None = None) -> Account:
+    """What is not known of a program and of its collectives, as far as it compiles."""
+    unknowns: list[Unknown] = []
+    for partitioner in program.compiled_under:
+        with suppress(CompilerError):  # ``account_of`` says why.
+            sent = collectives_under(program, partitioner, on, origins=False)
+            unknowns += collectives_unknowns(sent)
+    return account_of(program) + Account.of(unknowns)
 
 
 def predicted_collectives(

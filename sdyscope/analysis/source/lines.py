@@ -15,7 +15,7 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.propagation.propagate import ProgramValue
 from sdyscope.analysis.show import shown
 from sdyscope.analysis.source.text import Unread, read_lines
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.program import CompiledUnder, Partitioner
 from sdyscope.facts.propagated import ValueId
 from sdyscope.facts.sharded import Sharded
 from sdyscope.facts.source import LineCollectives, LineValues
@@ -38,7 +38,8 @@ class SourceLine:
         function: the function that it is in, as Python calls it; empty where no op is on it.
         values: its values, the largest tensors first.
         collectives: its collectives, by partitioner, what sends most first.
-        sent: bytes that a device sends per step for it, by partitioner; empty without collectives.
+        sent: bytes that a device sends per step for it, by partitioner (by an empty text for a
+            compiled program's text, which names none); empty without collectives.
         block: bytes of the largest block that a device has of one of its values, by partitioner.
         through: the distinct ways in which it reaches its ops, each the frames that it calls, its
             own call first; a line whose ops are its own has none.
@@ -67,9 +68,9 @@ class SourceLine:
     )
 
     @property
-    def sent(self) -> dict[Partitioner, int]:
+    def sent(self) -> dict[CompiledUnder, int]:
         """Bytes that a device sends per step for it."""
-        sent: dict[Partitioner, int] = {}
+        sent: dict[CompiledUnder, int] = {}
         for collectives in self.collectives:
             by = collectives.partitioner
             sent[by] = sent.get(by, 0) + collectives.sent
@@ -111,9 +112,9 @@ class SourceFile:
     lines: tuple[SourceLine, ...]
 
     @property
-    def sent(self) -> dict[Partitioner, int]:
+    def sent(self) -> dict[CompiledUnder, int]:
         """Bytes that a device sends per step for its lines."""
-        sent: dict[Partitioner, int] = {}
+        sent: dict[CompiledUnder, int] = {}
         for line in self.lines:
             for by, count in line.sent.items():
                 sent[by] = sent.get(by, 0) + count
@@ -202,7 +203,7 @@ def lowered_values(program: Staged) -> Iterator[LineValue]:
 class _Alike(NamedTuple):
     """What collectives of a line have in common that are counted together."""
 
-    partitioner: Partitioner
+    partitioner: CompiledUnder
     kind: str
     axes: tuple[AxisRef, ...] | None
 
@@ -241,8 +242,7 @@ def source_files(
     gathered: dict[Place, _Gathered] = {}
     _gather_values(gathered, values, graphs)
     for program in programs:
-        if program.partitioner is not None:
-            _gather_collectives(gathered, program, program.partitioner)
+        _gather_collectives(gathered, program)
     for source in others:
         gathered.setdefault((source.file, source.line), _Gathered()).functions[source.function] = (
             None
@@ -288,16 +288,14 @@ def _gather_values(
                 break
 
 
-def _gather_collectives(
-    gathered: dict[Place, _Gathered], program: Collectives, partitioner: Partitioner
-) -> None:
+def _gather_collectives(gathered: dict[Place, _Gathered], program: Collectives) -> None:
     for collective in program.collectives:
         for part in collective.parts:
             if part.source is not None and part.source.line:
                 place = part.source.file, part.source.line
                 known = gathered.setdefault(place, _Gathered())
                 known.functions[part.source.function] = None
-                alike = _Alike(partitioner, collective.kind, collective.axes)
+                alike = _Alike(program.partitioner or "", collective.kind, collective.axes)
                 known.collectives.setdefault(alike, []).append((collective, part))
 
 

@@ -16,6 +16,7 @@ from sdyscope.ci.forms.renderer import Reader
 from sdyscope.ci.remedies import remedy_of
 from sdyscope.ci.rules import rule_words
 from sdyscope.version import own_version
+from sdyscope.words.ci import REMEDY
 from sdyscope.words.hardware import compiled_text
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0-rtm.5.json"
@@ -25,7 +26,7 @@ _LEVELS = {"error": "error", "warning": "warning", "note": "note"}
 _REMEDY: dict[str, Any] = {
     "id": "remedy",
     "name": "Remedy",
-    "shortDescription": {"text": "An edit of the source that makes a step send or hold less."},
+    "shortDescription": {"text": REMEDY},
 }
 
 #: The name under which a finding is found again; its number is raised when it is made otherwise.

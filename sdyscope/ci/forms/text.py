@@ -23,6 +23,7 @@ from sdyscope.process.output import Output
 from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph, print_paragraphs
 from sdyscope.terminal.table import Cell, Column, Table, Tone, number, print_table
+from sdyscope.words.ci import BUDGETS
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import Finding
 from sdyscope.words.partitioners import partitioner_name
@@ -180,7 +181,7 @@ def _budgets(target: CiTarget) -> Table:
         )
         for budget in target.budgets
     )
-    return Table(columns, tuple(rows), f"{target.name}: budgets, for each device and step")
+    return Table(columns, tuple(rows), f"{target.name}: {BUDGETS}")
 
 
 def budget_words(ci_budget: CiBudget) -> str:

@@ -95,6 +95,8 @@ class LoweredModule(Summarized):
         compiler_options: what jit was told to have it compiled with, by name.
         lowered: the `jax.stages.Lowered`, to be compiled; None for a file.
         path: the file it was read from.
+        is_compiled: whether it is what one device runs, of a compiled program's text: it is written
+            for no partitioner.
         source_text: the file's text, when only that is there.
         compile_notes: what is worth knowing of what is compiled of it here.
         notes: what else is worth knowing.
@@ -114,6 +116,7 @@ class LoweredModule(Summarized):
     compiler_options: tuple[tuple[str, CompilerOption], ...] = ()
     lowered: Any = None
     path: Path | None = None
+    is_compiled: bool = False
     source_text: str | None = None
     compile_notes: tuple[Remark, ...] = ()
     notes: tuple[Remark, ...] = ()
