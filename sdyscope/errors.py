@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 #: How many characters of a long line stand in a caret snippet.
 SNIPPET_WIDTH = 76
@@ -123,6 +124,13 @@ class ConversionError(SdyscopeError):
 
 class TargetError(SdyscopeError):
     """A word on the command line, or the file or object it names, cannot be used."""
+
+
+READ_COMPILED: Final = (
+    "`sdyscope comms`, `memory`, `cost`, `lint`, `source`, `snapshot`, `report` and `diff --at "
+    "compiled` read it."
+)
+"""What there is for the text of a compiled program."""
 
 
 class MissingStageError(TargetError):

@@ -11,7 +11,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 
 from sdyscope.annotations import Annotation, read_annotations, unplaced
-from sdyscope.errors import CompilerError, MissingStageError, SdyscopeError, TargetError
+from sdyscope.errors import (
+    READ_COMPILED,
+    CompilerError,
+    MissingStageError,
+    SdyscopeError,
+    TargetError,
+)
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner, Program, RequestedTensor, Versions
 from sdyscope.facts.propagated import Propagated
@@ -800,8 +806,7 @@ def compiled_already(compiled: Compiled, option: str = "") -> TargetError:
         )
     return MissingStageError(
         f"{file} is a compiled program: the stages before are not in it.",
-        hint="`sdyscope comms`, `memory`, `cost`, `lint`, `source`, `snapshot`, `report` and `diff "
-        "--at compiled` read it. Or name the program itself.",
+        hint=f"{READ_COMPILED} Or name the program itself.",
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sdyscope.errors import CompilerError, SdyscopeError, TargetError, caret_snippet
+from sdyscope.errors import READ_COMPILED, CompilerError, SdyscopeError, TargetError, caret_snippet
 from sdyscope.facts.remarks import Remark
 from sdyscope.process.child import cpu_limit
 from sdyscope.process.compiler_log import last_words
@@ -165,14 +165,26 @@ def _parse(source: str | bytes, context: Any) -> Any:
     return compat.ir.Module.parse(source, context)
 
 
+class _UnreadBytecode(TargetError):  # noqa: N818 - raised as what it is for its file
+    """MLIR can't read bytecode.
+
+    Attributes:
+        said: MLIR's own words.
+    """
+
+    def __init__(self, said: str, by: str, path: Path | None) -> None:
+        super().__init__(f"MLIR can't read this bytecode{by}: {said}.", file=path, hint=_OTHER_JAX)
+        self.said = said
+
+
 def _unread(source: str | bytes, message: str, path: Path | None) -> LoweredModule:
     """The text alone, when it only holds things that MLIR does not know; else the error."""
     match = _MLIR_ERROR.search(message)
-    said = match[3].strip() if match else message.strip().partition("\n")[0]
+    said = (match[3].strip() if match else message.strip().partition("\n")[0]).rstrip(".")
     if isinstance(source, bytes):
         produced = re.search(r"produced by: (\S+)", message)
         by = f" (by {produced[1]})" if produced else ""
-        raise TargetError(f"MLIR can't read this bytecode{by}: {said}.", file=path, hint=_OTHER_JAX)
+        raise _UnreadBytecode(said, by, path)
     if not _MLIR_TEXT.search(source):
         raise TargetError(
             "This is neither StableHLO nor HLO.",
@@ -356,7 +368,14 @@ def _hlo(proto: bytes, path: Path | None) -> LoweredModule:
             raise TargetError(
                 f"XLA can't convert this HLO to StableHLO: {said}.", file=path, hint=_OTHER_JAX
             ) from error
-    lowered = _mlir(bytecode, path)
+    try:
+        lowered = _mlir(bytecode, path)
+    except _UnreadBytecode as error:
+        raise TargetError(
+            f"XLA converts this HLO to StableHLO that MLIR refuses: {error.said}.",
+            file=path,
+            hint=f"If it is a compiled program: {READ_COMPILED}",
+        ) from error
     return replace(lowered, notes=(Remark("read from HLO"),))
 
 

@@ -296,3 +296,23 @@ def test_meshes_that_are_none_are_said_to_be(meshes):
     """
     with pytest.raises(CompilerError, match=re.escape(f"not a dictionary of meshes: {meshes}")):
         assert read.read_bytes(text.encode()).meshes
+
+
+def test_what_xla_converts_and_mlir_refuses_is_no_bytecode_of_the_users():
+    text = """HloModule m, num_partitions=8, entry_computation_layout={(f32[4]{0})->f32[4]{0}}
+
+ENTRY e {
+  p = f32[4]{0} parameter(0)
+  a = (f32[4]{0}, f32[4]{0}) all-to-all(p, p), channel_id=1, replica_groups=mesh['a'=4,'b'=2] {'b'}
+  ROOT r = f32[4]{0} get-tuple-element(a), index=0
+}
+"""
+    try:
+        read.read_bytes(text.encode())
+    except TargetError as error:
+        said = error
+    else:
+        pytest.skip("this JAX reads it")
+    assert "bytecode" not in said.message
+    assert said.message.startswith("XLA converts this HLO to StableHLO that MLIR refuses: ")
+    assert "`sdyscope comms`" in said.hint
