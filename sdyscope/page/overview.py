@@ -12,6 +12,7 @@ from sdyscope.page.memory import needs
 from sdyscope.words.account import account_lines, unavailable_text
 from sdyscope.words.counts import sentence
 from sdyscope.words.edits import not_tried_text
+from sdyscope.words.findings import rules_text
 from sdyscope.words.memory import apart_text
 from sdyscope.words.partitioners import ops_title, partitioner_name, propagation_title
 from sdyscope.words.propagation import extent_text
@@ -45,6 +46,10 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             severity: sum(finding.severity == severity for finding in report.findings)
             for severity in ("error", "warning", "note")
         },
+        "rules": rules_text(
+            len(report.lint.rules),
+            [each.rule for each in report.lint.not_run if each.applies],
+        ),
         "program": [
             *(
                 (ops_title(partitioner), f"{ops:,}")

@@ -14,7 +14,7 @@ from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Tone
 from sdyscope.words.counts import counted
-from sdyscope.words.findings import Finding, folded
+from sdyscope.words.findings import Finding, folded, rules_text
 from sdyscope.words.hardware import compiled_text
 from sdyscope.words.partitioners import partitioner_names
 
@@ -109,8 +109,7 @@ def _summary(lint: Lint | LintedProgram, rules: int, findings: Sequence[Finding]
             f"{lint.name}: {counted(rules, 'rule')} under {partitioner_names(lint.partitioners)}"
         )
     else:
-        run = rules - len({skipped.rule for skipped in lint.not_run})
-        start = f"{lint.name}: {run:,} of {counted(rules, 'rule')}"
+        start = f"{lint.name}: {rules_text(rules, [each.rule for each in lint.not_run])}"
     counts = _counts(Counter(finding.severity for finding in findings))
     compiled = compiled_text(lint.hardware, lint.device_kind, by=lint.compiled_by or "")
     return "; ".join(filter(None, (f"{start}, {counts}", compiled)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -138,6 +138,17 @@ class Check:
     agreed: int
     findings: tuple[Finding, ...]
     account: Account
+
+
+def rules_text(chosen: int, not_run: Collection[str]) -> str:
+    """`51 rules`, `3 of 51 rules`.
+
+    Args:
+        chosen: how many were chosen.
+        not_run: names of those that could not be run.
+    """
+    run = chosen - len(set(not_run))
+    return ("" if run == chosen else f"{run:,} of ") + counted(chosen, "rule")
 
 
 def check_summary(check: Check) -> str:

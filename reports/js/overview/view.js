@@ -250,7 +250,7 @@ const SEVERITIES = [
   ["note", "notes"],
 ];
 
-function findingsCard({ findings }, state) {
+function findingsCard({ findings, rules }, state) {
   const total = SEVERITIES.reduce((sum, [name]) => sum + findings[name], 0);
   const rows = SEVERITIES.map(([name, words]) => {
     const open = (event) => {
@@ -267,7 +267,7 @@ function findingsCard({ findings }, state) {
         : `no ${words}`,
     );
   });
-  return card("Findings", whole(total), "", el("ul.severities", {}, rows));
+  return card("Findings", whole(total), rules, el("ul.severities", {}, rows));
 }
 
 /** Rows with a bar each: what part of the largest they are. */
