@@ -507,6 +507,17 @@ class Needs:
             and all(self.decided.shape(value) == shape for value in self.tensors(op))
         )
 
+    def is_aligned(self, need: Need) -> bool:
+        """Whether the op takes the value sharded as what it makes.
+
+        An elementwise one does (`spmd_partitioner.cc`, `HandleElementwise`).
+        """
+        op = need.op
+        if op is None or need.output is not None or not is_elementwise(op.kind):
+            return False
+        shape = self.decided.shape(need.value)
+        return need.value in self.operands(op) and shape == self.decided.shape((op.id, 0))
+
     def lands(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether it is known that the axes, and these alone, go over to other dimensions."""
         after, own = self.needed_axes(need), self.decided.axes(need.value)

@@ -240,8 +240,9 @@ class _Causes:
             for axes in dims:
                 block = 0
                 for axis in axes:
-                    part = axis.sub_axis_info
-                    pre, size = (1, sizes[axis.name]) if part is None else (part.pre_size, part.size)
+                    pre, size = 1, sizes[axis.name]
+                    if (part := axis.sub_axis_info) is not None:
+                        pre, size = part.pre_size, part.size
                     after = sizes[axis.name] // (pre * size)
                     block = block * size + coordinates[axis.name] // after % size
                 row.append(block)

@@ -245,9 +245,7 @@ def _read(
         if asked.moves and partitioned:
             module = DumpedHlo.parse(partitioned[-1].read_text(), compat.hlo)
             laid = Laid(ops, _alike(values, layouts), [layouts.layouts[at] for at in arguments])
-            takers = Takers(
-                module, asked.num_partitions, Ways(module, asked.num_partitions, laid)
-            )
+            takers = Takers(module, asked.num_partitions, Ways(module, asked.num_partitions, laid))
         for collective in collectives(compiled, asked.num_partitions):
             numbers = [number for number in named_ops(collective.scopes[0]) if number < len(ops)]
             scopes = [names[number] for number in numbers]

@@ -10,7 +10,7 @@ Operand = tuple[int, int, int]
 """Where an operand comes from: (op, -1, result), or (op, region, argument) of a block argument."""
 
 Blocks = list[list[int]]
-"""Of each device which block it holds of each dimension; a single row where that is alike on all."""
+"""By device the block of each dimension that it holds; a single row where all hold the same."""
 
 #: Kinds of collectives that sum pieces of what the op makes that they are named after.
 SUMS = ("all-reduce", "reduce-scatter")

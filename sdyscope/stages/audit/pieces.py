@@ -254,8 +254,9 @@ class Moves:
                 return np.stack([row[at : at + size] for row, at in zip(taken, first, strict=True)])
             case opcode if opcode in _ARITHMETIC:
                 left, right = map(self.numbers, instruction.operands)
-                both = left is not None and right is not None
-                return _ARITHMETIC[opcode](left, right) if both else None
+                if left is None or right is None:
+                    return None
+                return _ARITHMETIC[opcode](left, right)
         return None
 
 

@@ -147,7 +147,9 @@ class Takers:
                     reached[user.name] = user
                     is_own = set(named_ops(user.op_name)) <= set(own)
                     if opcode in _ALWAYS or (_kind(user) in _FORMS and is_own):
-                        yield ValuePlace(user.name, place.element if opcode == "opt-barrier" else None)
+                        yield ValuePlace(
+                            user.name, place.element if opcode == "opt-barrier" else None
+                        )
 
     def within(self, loop: DumpedInstruction, element: int | None) -> Iterator[ValuePlace]:
         """What a loop carries, in each run of it."""

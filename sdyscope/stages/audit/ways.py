@@ -215,9 +215,9 @@ class Ways:
             before = self.traced(ValuePlace(operands[0]))
             pieces = before.pieces and self.moves.moved(instruction, before.pieces)
             return replace(before, pieces=pieces)
-        own = named_ops(instruction.op_name)
-        if instruction.opcode in SUMS and len(own) == 1 and own[0] < len(self.laid.ops):
-            return self._made(own[0], instruction)
+        named = named_ops(instruction.op_name)
+        if instruction.opcode in SUMS and len(named) == 1 and named[0] < len(self.laid.ops):
+            return self._made(named[0], instruction)
         return _UNKNOWN
 
     def _parameter(self, instruction: DumpedInstruction, element: int | None) -> _Traced:
@@ -228,7 +228,9 @@ class Ways:
                 return _UNKNOWN
             pieces = self._pieces(self.laid.arguments[number], instruction)
             return _Traced(
-                arguments=frozenset([number]), given=pieces and pieces.blocks(), pieces=pieces
+                arguments=frozenset([number]),
+                given=None if pieces is None else pieces.blocks(),
+                pieces=pieces,
             )
         callers = self.module.callers[instruction.computation]
         if len(callers) != 1:
@@ -250,7 +252,7 @@ class Ways:
         return _Traced(
             makers=frozenset([op]),
             calls=frozenset(map(int, TAGGED.findall(instruction.op_name))),
-            given=pieces and pieces.blocks(),
+            given=None if pieces is None else pieces.blocks(),
             pieces=pieces,
         )
 
