@@ -107,7 +107,8 @@ class Purpose:
             not the op, that was followed to.
         is_summed: whether XLA summed the value under the same name, as it does what an op makes.
         is_certain: whether it has no name but that of the op that it is for: as of JAX 0.11 what
-            XLA writes that it generated can have that of what makes the value.
+            XLA writes that it generated can have that of what makes the value, unless the op itself
+            goes on with it.
     """
 
     said: tuple[Instruction, ...] = ()
@@ -207,7 +208,7 @@ class MadeFor:
             return exactly
         users = self.users(computation, value, key, is_permuted=kind == "collective-permute")
         if any(not key.isdisjoint(self.key(instruction)) for instruction in users.instructions):
-            return exactly  # it is in the middle of the op
+            return replace(exactly, is_certain=True)  # it is in the middle of the op
         result = users.boundary[0] if users.boundary else None
         if not users.instructions and result is None:
             return exactly
@@ -220,6 +221,7 @@ class MadeFor:
                 (*followed, *instructions),
                 self.of(followed),
                 by,
+                argument=None if by else argument,
                 named_after="value",
                 is_summed=exactly.is_summed,
             )

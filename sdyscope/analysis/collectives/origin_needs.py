@@ -345,7 +345,7 @@ class Needs:
     ) -> int:
         """How little a value's move is like the collective; 0 where its blocks are the same."""
         shape = self.decided.shape(need.value)
-        if shape is None:
+        if shape is None or not self.is_alike(need.value, part):
             return 2 * NO_FIT
         before = self.decided.axes(need.value)
         block = _local(shape, _without(before, axes) if collective.kind == "all-gather" else before)
@@ -371,6 +371,14 @@ class Needs:
         if collective.kind == "all-gather" and not self.covers(need.value, axes):
             score = max(score, 2)
         return score + (0 if self.is_said(need, axes) else 1)
+
+    def is_alike(self, value: ValueId, part: Part) -> bool:
+        """Whether the elements of a value can be what is communicated: numbers are not indices.
+
+        Backends widen numbers, and keep truth values as integers.
+        """
+        own = _is_fraction(self.graph.ops[value[0]].types[value[1]].dtype)
+        return any(_is_fraction(leaf.dtype) == own for leaf in part.shape.leaves)
 
     def is_said(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether anything says how the value is needed: what needs it, or the op's others."""
@@ -1078,6 +1086,11 @@ def kind_of(op: Op) -> str:
         return name
     target = op.call_target
     return primitive_of(target) or (collective_of(target) or name).rpartition(".")[2]
+
+
+def _is_fraction(dtype: str) -> bool:
+    """Whether elements of a type, as StableHLO or HLO calls it, are no whole numbers."""
+    return dtype.startswith(("f", "bf", "c"))
 
 
 def _results(op: Op) -> list[ValueId]:

@@ -69,7 +69,7 @@ _EXCHANGES: Final = ("collective-permute", "all-to-all")
 _SPLIT: Final = LOOKING_UP | PRODUCTS | {"scatter"}
 
 #: Ops of which XLA chooses how to make their result, by what it is made of.
-_REMADE: Final = PRODUCTS | {"reduce"}
+_REMADE: Final = PRODUCTS | {"reduce", "scatter"}
 
 
 def with_origins(
@@ -503,11 +503,14 @@ class _Search:
             has = self.annotations([value], axes, "has", calls)
             needed = self.annotations(self.around.operands(op)[:1], axes, "needed", calls)
             if has and needed:
+                moved = self.moved((op.id, 0))
+                if value != (op.id, 0):
+                    moved["before"] = None  # It is made as none of these has it.
                 return _origin(
                     "resharding",
                     op,
                     *_scope(op),
-                    **self.moved(value),
+                    **moved,
                     annotations=(*has, *needed),
                     together=self.together([value], axes, calls),
                     needed_together=self.together(self.around.operands(op)[:1], axes, calls),
@@ -639,13 +642,19 @@ class _Search:
     ) -> CollectiveOrigin | None:
         for steps, ring in enumerate(self.around.rings(ops)):
             needs = [need for op in ring for need in self.around.needs(op, axes)]
-            needs = [need for need in needs if self.could_be_for(need.value, collective, axes)]
+            needs = [
+                need
+                for need in needs
+                if self.could_be_for(need.value, collective, axes)
+                and self.around.is_alike(need.value, part)
+            ]
             if steps == 0 and collective.is_partial:
                 # Only what the op itself takes: a value as a whole is moved to all devices.
                 needs = [need for need in needs if need.op in ops]
                 if not needs and (own := self.of_op(ops, part)):
                     return own
             if steps == 0:
+                needs = [need for need in needs if not self.is_constant(need.value)] or needs
                 needs = [need for need in needs if self.may_be(need, ops, part)] or needs
             if not needs and steps == 0 and part.named_after != "nothing":
                 # What is around what an op takes is not what XLA moves for the op.
@@ -753,6 +762,10 @@ class _Search:
                 unlike = unlike or ((part.certain or is_own) and is_result)
                 return origin and replace(origin, uncertain=unlike)
         return self.moved_before(ops, collective, part, values)
+
+    def is_constant(self, value: ValueId) -> bool:
+        """Whether a value is a constant, in any form: each device makes its own block of it."""
+        return self.graph.ops[self.names.source(value)[0]].mnemonic == "constant"
 
     def may_be(self, need: Need, ops: Sequence[Op], part: Part) -> bool:
         """Whether a value can be what XLA moves for one of some ops.

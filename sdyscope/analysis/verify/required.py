@@ -79,7 +79,8 @@ class _Causes:
         self.graph = graph
         self.names = ValueNames(graph)
         self.op_names = OpNames(graph)
-        self.node_of = {number: node for node, number in numbers(graph).items()}
+        self.numbers = numbers(graph)
+        self.node_of = {number: node for node, number in self.numbers.items()}
 
     def compared(
         self, collective: Collective, origin: CollectiveOrigin, same: Sequence[AuditedCollective]
@@ -132,12 +133,23 @@ class _Causes:
 
     def value(self, origin: CollectiveOrigin, values: Iterable[ValueId]) -> _Verdict:
         """Whether the value that a cause names is one of some values, or another form of it."""
-        sources = {self.names.source(value) for value in values}
+        sources = {self.names.source(value) for value in self.gone_on(values)}
         names = {name for source in sources for name in self.by_source.get(source, ())}
         if not names:
             return "not followed"
         # What a function is given by several calls has the names of all.
         return "agrees" if names.intersection(origin.value.split(" or ")) else "disagrees"
+
+    def gone_on(self, values: Iterable[ValueId]) -> list[ValueId]:
+        """Values, and what ops make of them that XLA took away: they gave what they took."""
+        reached = list(dict.fromkeys(values))
+        for value in reached:
+            type_ = self.graph.ops[value[0]].types[value[1]]
+            for user, _ in self.graph.uses(*value):
+                is_gone = self.numbers.get(user.id, -1) not in self.audited.values
+                if is_gone and list(user.types) == [type_] and (user.id, 0) not in reached:
+                    reached.append((user.id, 0))
+        return reached
 
     @cached_property
     def by_source(self) -> dict[ValueId, set[str]]:

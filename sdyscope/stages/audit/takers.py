@@ -128,6 +128,7 @@ class Takers:
                 if caller.opcode in ("call", "conditional"):
                     yield ValuePlace(caller.name, place.element)
                 elif caller.opcode == "while":
+                    reached[caller.name] = caller
                     yield ValuePlace(caller.name, place.element)
                     yield from self.within(caller, place.element)
         for user, operand in self.module.users[place.name]:

@@ -141,6 +141,7 @@ class Ways:
                 if caller.opcode in ("call", "conditional", "while"):
                     yield ValuePlace(caller.name, place.element), None
                 if caller.opcode == "while":
+                    yield None, caller
                     for name, _ in self.module.called(caller):
                         for parameter in self.module.given[name].values():
                             yield ValuePlace(parameter, place.element), None
@@ -204,6 +205,7 @@ class Ways:
                     makers=begins.makers.union(ends.makers, itself),
                     arguments=begins.arguments | ends.arguments,
                     calls=begins.calls | ends.calls,
+                    given=own.blocks,
                 )
             case "call":
                 ((called, _),) = self.module.called(instruction)
