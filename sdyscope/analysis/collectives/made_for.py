@@ -401,10 +401,16 @@ class MadeFor:
             for end in self.ends_before(computation, collective, value)
         )
 
-    def is_cut(self, computation: Computation, value: Instruction) -> bool:
-        """Whether each device takes only its own block of what it is given, and nothing else."""
-        after = self.flow.forward(ValuePlace(computation.name, value.name), _is_form).instructions
-        return bool(after) and all(_base(end) == "dynamic-slice" for end in after)
+    def is_moved_on(self, computation: Computation, value: Instruction) -> bool:
+        """Whether XLA goes on to give devices other blocks, or each its own, of what is gathered.
+
+        For the same op, or as part of the same change; more gathers are none of that.
+        """
+        # Moves that XLA makes of several others are laid out under the same name.
+        passes = self.passing(self.key(value), _FORMS - _MOVES - {"dynamic-slice"})
+        place = ValuePlace(computation.name, value.name)
+        ends = self.flow.forward(place, lambda end: _is_form(end) or passes(end)).instructions
+        return any(_base(end) in (*_EXCHANGES, "dynamic-slice") for end in ends)
 
     def may_be_named_alike(self, instruction: Instruction, value: Instruction) -> bool:
         """Whether an instruction and a value may be named after the same op.

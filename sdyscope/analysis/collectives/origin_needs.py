@@ -560,17 +560,22 @@ class Needs:
             for value in _results(op)
         )
 
-    def is_joined(self, op: Op, axes: tuple[AxisPart, ...], part: Part) -> bool:
+    def is_joined(
+        self, op: Op, axes: tuple[AxisPart, ...], collective: Collective, part: Part
+    ) -> bool:
         """Whether it is a block of all that an op joins, and as large as none of what it takes.
 
-        Not where it joins along the axes, which is then what it is moved for.
+        A permutation is not where it joins along the axes, which is then what it is moved for.
         """
         elements = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
         given = self.operands(op)
         return (
             elements == math.prod(self.block((op.id, 0)))
             and elements not in {math.prod(self.block(value)) for value in given}
-            and not any(self.is_rearranged(Need(value, op), axes) for value in given)
+            and (
+                collective.kind == "all-to-all"
+                or not any(self.is_rearranged(Need(value, op), axes) for value in given)
+            )
         )
 
     def is_gathered(self, value: ValueId, axes: tuple[AxisPart, ...], part: Part) -> bool:

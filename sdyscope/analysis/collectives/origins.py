@@ -355,7 +355,7 @@ class _Search:
                 before = before or self.exchanged_before(ops, axes, collective, part, None)
                 return before or _origin("split", ops[0], *_scope(ops[0]))
             is_exchange = collective.kind in ("collective-permute", "all-to-all") or part.exchanged
-            if is_exchange and (collective_origin := self.remade(ops, axes, part)):
+            if is_exchange and (collective_origin := self.remade(ops, axes, collective, part)):
                 return collective_origin
             nearest: CollectiveOrigin | None = None
             # What makes a value needs nothing where XLA says what it moves it for.
@@ -588,7 +588,7 @@ class _Search:
     # Reshardings.
 
     def remade(
-        self, ops: list[Op], axes: tuple[AxisPart, ...], part: Part
+        self, ops: list[Op], axes: tuple[AxisPart, ...], collective: Collective, part: Part
     ) -> CollectiveOrigin | None:
         """What XLA makes with other axes than it has, and then moves to these.
 
@@ -600,7 +600,7 @@ class _Search:
             value = op.id, 0
             if kind_of(op) == "concatenate" and not part.exchanged:
                 # What makes its pieces was followed to, not the op.
-                is_made = self.around.is_joined(op, axes, part)
+                is_made = self.around.is_joined(op, axes, collective, part)
             else:
                 is_made = op in makers and kind_of(op) in _REMADE
             if not is_made:
@@ -1124,7 +1124,7 @@ class _Search:
         again, it has others.
         """
         axes = [*axes, *self.gathered_too(part)]
-        if part.cut:
+        if part.moved_on:
             return None
         if is_moved or not part.permuted:
             return self.decided.spec_without(value, axes)

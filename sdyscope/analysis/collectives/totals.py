@@ -56,7 +56,7 @@ class Part:
             otherwise, and of any other.
         exchanged: whether devices exchanged their blocks of it right before it is gathered.
         permuted: whether what is gathered is what a permutation gives, as it is.
-        cut: whether each device takes only its own block of what it has then.
+        moved_on: whether what is gathered is cut again, or exchanged.
         gathered_too: the other all-gathers that gather the same value for the same op, each over
             axes of its own: one gathers what the one before has gathered.
         origin: why it is there; None where that was not looked for.
@@ -81,7 +81,7 @@ class Part:
     pairs: tuple[tuple[int, int], ...] = ()
     exchanged: bool = False
     permuted: bool = False
-    cut: bool = False
+    moved_on: bool = False
     gathered_too: tuple[str, ...] = ()
     origin: CollectiveOrigin | None = None
 

@@ -360,4 +360,4 @@ def test_what_is_cut_right_behind_a_gather(taken: str, cut: bool) -> None:
 %k = f32[8,8]{{1,0}} {forms[taken]}
 ROOT %d = f32[8,8]{{1,0}} multiply(%k, %k)
 """
-    assert only(lines).cut is cut
+    assert only(lines).moved_on is cut

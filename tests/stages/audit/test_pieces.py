@@ -92,9 +92,7 @@ CASES = {
     ),
     "dynamic slice": (
         "f32[4,3] dynamic-slice(%x, %zero, %at), dynamic_slice_sizes={4,3}",
-        lambda arrays: [
-            array[:, at : at + 3] for array, at in zip(arrays, OFFSETS, strict=True)
-        ],
+        lambda arrays: [array[:, at : at + 3] for array, at in zip(arrays, OFFSETS, strict=True)],
     ),
 }
 
