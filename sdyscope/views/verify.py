@@ -26,7 +26,7 @@ _THINGS: Mapping[VerifiedStage, str] = {
     "collectives": "collectives, axes",
     "memory": "figures",
     "ops": "ops that causes name",
-    "required": "values that causes name, and shardings",
+    "required": "values of causes",
     "causes": "causes, by removal",
 }
 
