@@ -89,8 +89,8 @@ class _Causes:
         what = f"{collective.name}, {collective.kind}"
 
         def disagreement(of: str, mine: str, theirs: Iterable[str]) -> Disagreement:
-            found = ", ".join(dict.fromkeys(theirs)) or "nothing that has a name"
-            return Disagreement(f"{what}: {of}", mine, found, origin.source)
+            in_xla = ", ".join(dict.fromkeys(theirs)) or "nothing that has a name"
+            return Disagreement(f"{what}: {of}", mine, in_xla, origin.source)
 
         if not origin.value:
             return

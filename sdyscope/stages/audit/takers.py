@@ -20,7 +20,7 @@ from sdyscope.stages.audit.hlo_dump import (
     shapes,
 )
 from sdyscope.stages.audit.names import TAGGED, named_ops
-from sdyscope.stages.audit.ways import ValuePlace, Ways
+from sdyscope.stages.audit.ways import DumpedValue, Ways
 
 _CHANNEL = re.compile(r", channel_id=(\d+)")
 
@@ -91,7 +91,7 @@ class Takers:
         """
         reached: dict[str, DumpedInstruction] = {}
         is_returned = False
-        places = deque([ValuePlace(collective.name)])
+        places = deque([DumpedValue(collective.name)])
         seen = set(places)
         while places:
             place = places.popleft()
@@ -113,31 +113,31 @@ class Takers:
             way=None if self.ways is None else self.ways.way(collective),
         )
 
-    def is_result(self, place: ValuePlace) -> bool:
+    def is_result(self, place: DumpedValue) -> bool:
         """Whether a value is one that the program returns."""
         instruction = self.module.instructions[place.name]
         return instruction.is_root and instruction.computation == self.module.entry
 
     def further(
-        self, place: ValuePlace, own: Collection[int], reached: dict[str, DumpedInstruction]
-    ) -> Iterator[ValuePlace]:
+        self, place: DumpedValue, own: Collection[int], reached: dict[str, DumpedInstruction]
+    ) -> Iterator[DumpedValue]:
         """What a value goes on as; adds the instructions that take it to ``reached``."""
         instruction = self.module.instructions[place.name]
         if instruction.is_root:
             for caller in self.module.callers[instruction.computation]:
                 if caller.opcode in ("call", "conditional"):
-                    yield ValuePlace(caller.name, place.element)
+                    yield DumpedValue(caller.name, place.element)
                 elif caller.opcode == "while":
                     reached[caller.name] = caller
-                    yield ValuePlace(caller.name, place.element)
+                    yield DumpedValue(caller.name, place.element)
                     yield from self.within(caller, place.element)
         for user, operand in self.module.users[place.name]:
             match user.opcode:
                 case "get-tuple-element":
                     if place.element in (None, user.index):
-                        yield ValuePlace(user.name)
+                        yield DumpedValue(user.name)
                 case "tuple":
-                    yield ValuePlace(user.name, operand)
+                    yield DumpedValue(user.name, operand)
                 case "while":
                     reached[user.name] = user
                     yield from self.within(user, place.element)
@@ -148,26 +148,26 @@ class Takers:
                     reached[user.name] = user
                     is_own = set(named_ops(user.op_name)) <= set(own)
                     if opcode in _ALWAYS or (_kind(user) in _FORMS and is_own):
-                        yield ValuePlace(
+                        yield DumpedValue(
                             user.name, place.element if opcode == "opt-barrier" else None
                         )
 
-    def within(self, loop: DumpedInstruction, element: int | None) -> Iterator[ValuePlace]:
+    def within(self, loop: DumpedInstruction, element: int | None) -> Iterator[DumpedValue]:
         """What a loop carries, in each run of it."""
         for name, _ in self.module.called(loop):
             for parameter in self.module.given[name].values():
-                yield ValuePlace(parameter, element)
+                yield DumpedValue(parameter, element)
 
     def into(
         self, caller: DumpedInstruction, operand: int, element: int | None
-    ) -> Iterator[ValuePlace]:
+    ) -> Iterator[DumpedValue]:
         """What a function or branch is given."""
         called = [name for name, _ in self.module.called(caller)]
         if caller.opcode == "conditional":  # Its first operand says which branch is taken.
             called, operand = called[operand - 1 : operand] if operand else [], 0
         for name in called:
             if operand in self.module.given[name]:
-                yield ValuePlace(self.module.given[name][operand], element)
+                yield DumpedValue(self.module.given[name][operand], element)
 
 
 def _is_of(instruction: DumpedInstruction, ops: Collection[int]) -> bool:

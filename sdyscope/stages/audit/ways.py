@@ -36,7 +36,7 @@ _MOVING: Final = frozenset(
 RETURN: Final = -1
 
 
-class ValuePlace(NamedTuple):
+class DumpedValue(NamedTuple):
     """A value: what an instruction makes, or one element of that."""
 
     name: str
@@ -98,14 +98,14 @@ class Ways:
         self.devices = devices
         self.laid = laid
         self.moves = Moves(module, devices)
-        self._traced: dict[ValuePlace, _Traced] = {}
+        self._traced: dict[DumpedValue, _Traced] = {}
 
     def way(self, collective: DumpedInstruction) -> AuditedWay:
         """What a collective moves, and how that arrives."""
-        begin = self.traced(ValuePlace(collective.operands[0]))
+        begin = self.traced(DumpedValue(collective.operands[0]))
         arrived: list[tuple[int, Blocks | None]] = []
         passed: list[Blocks | None] = []
-        places = deque([ValuePlace(collective.name)])
+        places = deque([DumpedValue(collective.name)])
         seen = set(places)
         while places:
             place = places.popleft()
@@ -132,32 +132,32 @@ class Ways:
         )
 
     def further(
-        self, place: ValuePlace
-    ) -> Iterator[tuple[ValuePlace | None, DumpedInstruction | None]]:
+        self, place: DumpedValue
+    ) -> Iterator[tuple[DumpedValue | None, DumpedInstruction | None]]:
         """What a value goes on as, and the instructions that take it."""
         instruction = self.module.instructions[place.name]
         if instruction.is_root:
             for caller in self.module.callers[instruction.computation]:
                 if caller.opcode in ("call", "conditional", "while"):
-                    yield ValuePlace(caller.name, place.element), None
+                    yield DumpedValue(caller.name, place.element), None
                 if caller.opcode == "while":
                     yield None, caller
                     for name, _ in self.module.called(caller):
                         for parameter in self.module.given[name].values():
-                            yield ValuePlace(parameter, place.element), None
+                            yield DumpedValue(parameter, place.element), None
         for user, operand in self.module.users[place.name]:
             match user.opcode:
                 case "get-tuple-element":
                     if place.element in (None, user.index):
-                        yield ValuePlace(user.name), None
+                        yield DumpedValue(user.name), None
                 case "tuple":
-                    yield ValuePlace(user.name, operand), None
+                    yield DumpedValue(user.name, operand), None
                 case "opt-barrier":
-                    yield ValuePlace(user.name, place.element), None
+                    yield DumpedValue(user.name, place.element), None
                 case "while":
                     for name, _ in self.module.called(user):
                         for parameter in self.module.given[name].values():
-                            yield ValuePlace(parameter, place.element), None
+                            yield DumpedValue(parameter, place.element), None
                     yield None, user
                 case "call" | "conditional":
                     called = [name for name, _ in self.module.called(user)]
@@ -166,38 +166,38 @@ class Ways:
                         called, number = called[operand - 1 : operand] if operand else [], 0
                     for name in called:
                         if number in self.module.given[name]:
-                            yield ValuePlace(self.module.given[name][number], place.element), None
+                            yield DumpedValue(self.module.given[name][number], place.element), None
                     yield None, user
                 case opcode if opcode in _MOVING and operand == 0 and self.op_of(user) is None:
-                    yield ValuePlace(user.name), None
+                    yield DumpedValue(user.name), None
                 case _:
                     yield None, user
 
-    def traced(self, place: ValuePlace) -> _Traced:
+    def traced(self, place: DumpedValue) -> _Traced:
         """A value, followed back to what makes it."""
         if place not in self._traced:
             self._traced[place] = _UNKNOWN  # What comes back to itself says nothing.
             self._traced[place] = self._trace(place)
         return self._traced[place]
 
-    def _trace(self, place: ValuePlace) -> _Traced:
+    def _trace(self, place: DumpedValue) -> _Traced:
         instruction = self.module.instructions[place.name]
         operands = instruction.operands
         match instruction.opcode:
             case "parameter":
                 return self._parameter(instruction, place.element)
             case "get-tuple-element":
-                return self.traced(ValuePlace(operands[0], instruction.index))
+                return self.traced(DumpedValue(operands[0], instruction.index))
             case "tuple":
                 at = place.element
-                return _UNKNOWN if at is None else self.traced(ValuePlace(operands[at]))
+                return _UNKNOWN if at is None else self.traced(DumpedValue(operands[at]))
             case "opt-barrier":
-                return self.traced(ValuePlace(operands[0], place.element))
+                return self.traced(DumpedValue(operands[0], place.element))
             case "while":
                 # What it begins with is laid out as what it carries.
-                begins = self.traced(ValuePlace(operands[0], place.element))
+                begins = self.traced(DumpedValue(operands[0], place.element))
                 body = self.module.body(instruction)
-                ends = self.traced(ValuePlace(self.module.root(body).name, place.element))
+                ends = self.traced(DumpedValue(self.module.root(body).name, place.element))
                 own = begins if begins.pieces is not None else ends
                 itself = [op for op in named_ops(instruction.op_name) if op < len(self.laid.ops)]
                 return replace(
@@ -209,17 +209,17 @@ class Ways:
                 )
             case "call":
                 ((called, _),) = self.module.called(instruction)
-                return self.traced(ValuePlace(self.module.root(called).name, place.element))
+                return self.traced(DumpedValue(self.module.root(called).name, place.element))
         op = self.op_of(instruction)
         if op is not None:
-            return self._made(op, instruction)
+            return self._result_of(op, instruction)
         if instruction.opcode in _MOVING:
-            before = self.traced(ValuePlace(operands[0]))
+            before = self.traced(DumpedValue(operands[0]))
             pieces = before.pieces and self.moves.moved(instruction, before.pieces)
             return replace(before, pieces=pieces)
         named = named_ops(instruction.op_name)
         if instruction.opcode in SUMS and len(named) == 1 and named[0] < len(self.laid.ops):
-            return self._made(named[0], instruction)
+            return self._result_of(named[0], instruction)
         return _UNKNOWN
 
     def _parameter(self, instruction: DumpedInstruction, element: int | None) -> _Traced:
@@ -240,12 +240,12 @@ class Ways:
         caller = callers[0]
         match caller.opcode:
             case "while":
-                return self.traced(ValuePlace(caller.name, element))
+                return self.traced(DumpedValue(caller.name, element))
             case "call":
-                return self.traced(ValuePlace(caller.operands[number], element))
+                return self.traced(DumpedValue(caller.operands[number], element))
         return _UNKNOWN
 
-    def _made(self, op: int, instruction: DumpedInstruction) -> _Traced:
+    def _result_of(self, op: int, instruction: DumpedInstruction) -> _Traced:
         layout = self.laid.layouts.get(op)
         ((_, shape),) = types_of(self.laid.ops[op]) if layout is not None else [("", ())]
         pieces = None
