@@ -503,14 +503,16 @@ class _Search:
             has = self.annotations([value], axes, "has", calls)
             needed = self.annotations(self.around.operands(op)[:1], axes, "needed", calls)
             if has and needed:
-                moved = self.moved((op.id, 0))
+                moved, after = self.moved((op.id, 0)), None
                 if value != (op.id, 0):
-                    moved["before"] = None  # It is made as none of these has it.
+                    # It is made as none of these has it, and then moved to what it has.
+                    moved["before"], after = None, self.decided.spec((op.id, 0))
                 return _origin(
                     "resharding",
                     op,
                     *_scope(op),
                     **moved,
+                    after=after,
                     annotations=(*has, *needed),
                     together=self.together([value], axes, calls),
                     needed_together=self.together(self.around.operands(op)[:1], axes, calls),

@@ -1,6 +1,6 @@
 """Causes of collectives of hand-written programs, as JAX 0.12 names them: nothing is compiled."""
 
-# ruff: noqa: E501 - lines of HLO are long
+
 
 from __future__ import annotations
 
