@@ -26,6 +26,7 @@ _THINGS: Mapping[VerifiedStage, str] = {
     "collectives": "collectives, axes",
     "memory": "figures",
     "ops": "ops that causes name",
+    "required": "values of causes",
     "causes": "causes, by removal",
 }
 
@@ -39,6 +40,7 @@ _LEFT_OUT: Mapping[LeftOut, str] = {
     "no cause": "without a cause among the annotations",
     "uncertain": "with an uncertain cause",
     "not told apart": "named after an op that makes the value or needs it",
+    "not followed": "not followed from what makes the value to what takes it",
     "not removable": "with a cause that can't be removed",
     "not tried": "not tried",
     "not compiled": "refused by XLA without their cause",

@@ -319,7 +319,10 @@ def _resharding(
     if needed:
         names = {annotation_text(annotation) for annotation in needed}
         # Of another tensor of the op an annotation says what that has, and not what is required.
-        says_it = all(spec_text(annotation.spec) == after for annotation in needed)
+        says_it = all(
+            spec_text(annotation.spec) == after and annotation.kind != "argument"
+            for annotation in needed
+        )
         if op and origin.op != "sharding_constraint" and (not says_it or origin.op == "while"):
             has = {annotation.key for annotation in origin.annotations if annotation.role == "has"}
             # What an annotation gives the value and another tensor of the op is two things.

@@ -7,6 +7,7 @@ followed through the compiled program to the next instructions with a name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -43,6 +44,22 @@ _EXCHANGES = frozenset({"all-to-all", "collective-permute", "ragged-all-to-all"}
 #: Instructions that leave the elements of a value in its dimensions, all or a block of them.
 _CUT_OR_LAID_OUT = ("copy", "dynamic-slice")
 
+#: Ops of the program that are instructions of these, too: what they make can be a form only.
+FORMING = frozenset(
+    {
+        "broadcast_in_dim",
+        "concatenate",
+        "convert",
+        "dynamic_slice",
+        "optimization_barrier",
+        "pad",
+        "reshape",
+        "select",
+        "slice",
+        "transpose",
+    }
+)
+
 #: Ops that the partitioner writes around a collective, and layouts; besides, what is fused.
 _FORMS = frozenset(
     {
@@ -69,6 +86,12 @@ _FORMS = frozenset(
 )
 
 
+#: Those of them that put several values together.
+_JOINING = frozenset({"concatenate", "pad", "select"})
+
+_PAIR = re.compile(r"(\d+),(\d+)")
+
+
 @dataclass(frozen=True, slots=True)
 class Purpose:
     """What a tensor is communicated for.
@@ -84,7 +107,8 @@ class Purpose:
             not the op, that was followed to.
         is_summed: whether XLA summed the value under the same name, as it does what an op makes.
         is_certain: whether it has no name but that of the op that it is for: as of JAX 0.11 what
-            XLA writes that it generated can have that of what makes the value.
+            XLA writes that it generated can have that of what makes the value, unless the op itself
+            goes on with it.
     """
 
     said: tuple[Instruction, ...] = ()
@@ -182,14 +206,14 @@ class MadeFor:
             return exactly
         if not self.tags and not self.is_made_by(computation, collective, value, key):
             return exactly
-        users = self.users(computation, value, key)
+        users = self.users(computation, value, key, is_permuted=kind == "collective-permute")
         if any(not key.isdisjoint(self.key(instruction)) for instruction in users.instructions):
-            return exactly  # it is in the middle of the op
+            return replace(exactly, is_certain=True)  # it is in the middle of the op
         result = users.boundary[0] if users.boundary else None
         if not users.instructions and result is None:
             return exactly
         by = self.of(instructions[:1])
-        if exactly.makers and self.is_moved_by(computation, collective, value, key):
+        if self.is_moved_by(computation, collective, value, key):
             by = exactly.makers
         if users.instructions:
             followed = tuple(users.instructions)
@@ -197,6 +221,7 @@ class MadeFor:
                 (*followed, *instructions),
                 self.of(followed),
                 by,
+                argument=None if by else argument,
                 named_after="value",
                 is_summed=exactly.is_summed,
             )
@@ -233,11 +258,25 @@ class MadeFor:
         )
 
     def users(
-        self, computation: Computation, value: Instruction, key: frozenset[object]
+        self,
+        computation: Computation,
+        value: Instruction,
+        key: frozenset[object],
+        *,
+        is_permuted: bool = False,
     ) -> WalkEnds:
-        """What uses a value next, behind what has one of these names and is form only."""
+        """What uses a value next, behind what has one of these names and is form only.
+
+        Args:
+            computation: where it is.
+            value: the instruction that makes it.
+            key: the names.
+            is_permuted: whether a permutation gives it: what puts that together with what devices
+                have, such as the edge of a block, is what it is for, and no form of it.
+        """
         # CPUs compute bf16 in f32: what was gathered is converted, under the name that it has.
-        passes = self.passing(key, {*_FORMS, "convert"})
+        forms = {*_FORMS, "convert"} - (_JOINING if is_permuted else frozenset())
+        passes = self.passing(key, forms)
         return self.flow.forward(ValuePlace(computation.name, value.name), passes)
 
     def makers(
@@ -362,6 +401,17 @@ class MadeFor:
             for end in self.ends_before(computation, collective, value)
         )
 
+    def is_moved_on(self, computation: Computation, value: Instruction) -> bool:
+        """Whether XLA goes on to give devices other blocks, or each its own, of what is gathered.
+
+        For the same op, or as part of the same change; more gathers are none of that.
+        """
+        # Moves that XLA makes of several others are laid out under the same name.
+        passes = self.passing(self.key(value), _FORMS - _MOVES - {"dynamic-slice"})
+        place = ValuePlace(computation.name, value.name)
+        ends = self.flow.forward(place, lambda end: _is_form(end) or passes(end)).instructions
+        return any(_base(end) in (*_EXCHANGES, "dynamic-slice") for end in ends)
+
     def may_be_named_alike(self, instruction: Instruction, value: Instruction) -> bool:
         """Whether an instruction and a value may be named after the same op.
 
@@ -439,6 +489,19 @@ class MadeFor:
 def _is_form(instruction: Instruction) -> bool:
     """Whether its result is what it takes, element for element, on the same device."""
     return instruction.opcode in ("bitcast", "copy", "opt-barrier", *INLINE)
+
+
+def is_partial(pairs: str) -> bool:
+    """Whether a permutation gives some devices nothing: these go on with zeros.
+
+    XLA moves the edges of blocks so, and whatever only some devices lack. What puts that together
+    with the rest is the op that it is for.
+
+    Args:
+        pairs: its source-target pairs as HLO writes them; empty of another collective.
+    """
+    each = _PAIR.findall(pairs)
+    return {source for source, _ in each} != {target for _, target in each}
 
 
 def _base(instruction: Instruction) -> str:

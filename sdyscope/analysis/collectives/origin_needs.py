@@ -345,7 +345,7 @@ class Needs:
     ) -> int:
         """How little a value's move is like the collective; 0 where its blocks are the same."""
         shape = self.decided.shape(need.value)
-        if shape is None:
+        if shape is None or not self.is_alike(need.value, part):
             return 2 * NO_FIT
         before = self.decided.axes(need.value)
         block = _local(shape, _without(before, axes) if collective.kind == "all-gather" else before)
@@ -371,6 +371,14 @@ class Needs:
         if collective.kind == "all-gather" and not self.covers(need.value, axes):
             score = max(score, 2)
         return score + (0 if self.is_said(need, axes) else 1)
+
+    def is_alike(self, value: ValueId, part: Part) -> bool:
+        """Whether the elements of a value can be what is communicated: numbers are not indices.
+
+        Backends widen numbers, and keep truth values as integers.
+        """
+        own = _is_fraction(self.graph.ops[value[0]].types[value[1]].dtype)
+        return any(_is_fraction(leaf.dtype) == own for leaf in part.shape.leaves)
 
     def is_said(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether anything says how the value is needed: what needs it, or the op's others."""
@@ -507,6 +515,17 @@ class Needs:
             and all(self.decided.shape(value) == shape for value in self.tensors(op))
         )
 
+    def is_aligned(self, need: Need) -> bool:
+        """Whether the op takes the value sharded as what it makes.
+
+        An elementwise one does (`spmd_partitioner.cc`, `HandleElementwise`).
+        """
+        op = need.op
+        if op is None or need.output is not None or not is_elementwise(op.kind):
+            return False
+        shape = self.decided.shape(need.value)
+        return need.value in self.operands(op) and shape == self.decided.shape((op.id, 0))
+
     def lands(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether it is known that the axes, and these alone, go over to other dimensions."""
         after, own = self.needed_axes(need), self.decided.axes(need.value)
@@ -541,17 +560,22 @@ class Needs:
             for value in _results(op)
         )
 
-    def is_joined(self, op: Op, axes: tuple[AxisPart, ...], part: Part) -> bool:
+    def is_joined(
+        self, op: Op, axes: tuple[AxisPart, ...], collective: Collective, part: Part
+    ) -> bool:
         """Whether it is a block of all that an op joins, and as large as none of what it takes.
 
-        Not where it joins along the axes, which is then what it is moved for.
+        A permutation is not where it joins along the axes, which is then what it is moved for.
         """
         elements = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
         given = self.operands(op)
         return (
             elements == math.prod(self.block((op.id, 0)))
             and elements not in {math.prod(self.block(value)) for value in given}
-            and not any(self.is_rearranged(Need(value, op), axes) for value in given)
+            and (
+                collective.kind == "all-to-all"
+                or not any(self.is_rearranged(Need(value, op), axes) for value in given)
+            )
         )
 
     def is_gathered(self, value: ValueId, axes: tuple[AxisPart, ...], part: Part) -> bool:
@@ -1067,6 +1091,11 @@ def kind_of(op: Op) -> str:
         return name
     target = op.call_target
     return primitive_of(target) or (collective_of(target) or name).rpartition(".")[2]
+
+
+def _is_fraction(dtype: str) -> bool:
+    """Whether elements of a type, as StableHLO or HLO calls it, are no whole numbers."""
+    return dtype.startswith(("f", "bf", "c"))
 
 
 def _results(op: Op) -> list[ValueId]:

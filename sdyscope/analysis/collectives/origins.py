@@ -22,6 +22,7 @@ from sdyscope.analysis.collectives.annotated_axes import (
     WrittenSpec,
 )
 from sdyscope.analysis.collectives.boundaries import SHARD_MAP
+from sdyscope.analysis.collectives.made_for import FORMING
 from sdyscope.analysis.collectives.origin_needs import (
     LOOKING_UP,
     NO_FIT,
@@ -68,7 +69,7 @@ _EXCHANGES: Final = ("collective-permute", "all-to-all")
 _SPLIT: Final = LOOKING_UP | PRODUCTS | {"scatter"}
 
 #: Ops of which XLA chooses how to make their result, by what it is made of.
-_REMADE: Final = PRODUCTS | {"reduce"}
+_REMADE: Final = PRODUCTS | {"reduce", "scatter"}
 
 
 def with_origins(
@@ -354,7 +355,7 @@ class _Search:
                 before = before or self.exchanged_before(ops, axes, collective, part, None)
                 return before or _origin("split", ops[0], *_scope(ops[0]))
             is_exchange = collective.kind in ("collective-permute", "all-to-all") or part.exchanged
-            if is_exchange and (collective_origin := self.remade(ops, axes, part)):
+            if is_exchange and (collective_origin := self.remade(ops, axes, collective, part)):
                 return collective_origin
             nearest: CollectiveOrigin | None = None
             # What makes a value needs nothing where XLA says what it moves it for.
@@ -502,11 +503,16 @@ class _Search:
             has = self.annotations([value], axes, "has", calls)
             needed = self.annotations(self.around.operands(op)[:1], axes, "needed", calls)
             if has and needed:
+                moved, after = self.moved((op.id, 0)), None
+                if value != (op.id, 0):
+                    # It is made as none of these has it, and then moved to what it has.
+                    moved["before"], after = None, self.decided.spec((op.id, 0))
                 return _origin(
                     "resharding",
                     op,
                     *_scope(op),
-                    **self.moved(value),
+                    **moved,
+                    after=after,
                     annotations=(*has, *needed),
                     together=self.together([value], axes, calls),
                     needed_together=self.together(self.around.operands(op)[:1], axes, calls),
@@ -584,7 +590,7 @@ class _Search:
     # Reshardings.
 
     def remade(
-        self, ops: list[Op], axes: tuple[AxisPart, ...], part: Part
+        self, ops: list[Op], axes: tuple[AxisPart, ...], collective: Collective, part: Part
     ) -> CollectiveOrigin | None:
         """What XLA makes with other axes than it has, and then moves to these.
 
@@ -596,7 +602,7 @@ class _Search:
             value = op.id, 0
             if kind_of(op) == "concatenate" and not part.exchanged:
                 # What makes its pieces was followed to, not the op.
-                is_made = self.around.is_joined(op, axes, part)
+                is_made = self.around.is_joined(op, axes, collective, part)
             else:
                 is_made = op in makers and kind_of(op) in _REMADE
             if not is_made:
@@ -638,7 +644,20 @@ class _Search:
     ) -> CollectiveOrigin | None:
         for steps, ring in enumerate(self.around.rings(ops)):
             needs = [need for op in ring for need in self.around.needs(op, axes)]
-            needs = [need for need in needs if self.could_be_for(need.value, collective, axes)]
+            needs = [
+                need
+                for need in needs
+                if self.could_be_for(need.value, collective, axes)
+                and self.around.is_alike(need.value, part)
+            ]
+            if steps == 0 and collective.is_partial:
+                # Only what the op itself takes: a value as a whole is moved to all devices.
+                needs = [need for need in needs if need.op in ops]
+                if not needs and (own := self.of_op(ops, part)):
+                    return own
+            if steps == 0:
+                needs = [need for need in needs if not self.is_constant(need.value)] or needs
+                needs = [need for need in needs if self.may_be(need, ops, part)] or needs
             if not needs and steps == 0 and part.named_after != "nothing":
                 # What is around what an op takes is not what XLA moves for the op.
                 among = None if part.named_after == "op" else values
@@ -745,6 +764,30 @@ class _Search:
                 unlike = unlike or ((part.certain or is_own) and is_result)
                 return origin and replace(origin, uncertain=unlike)
         return self.moved_before(ops, collective, part, values)
+
+    def is_constant(self, value: ValueId) -> bool:
+        """Whether a value is a constant, in any form: each device makes its own block of it."""
+        return self.graph.ops[self.names.source(value)[0]].mnemonic == "constant"
+
+    def may_be(self, need: Need, ops: Sequence[Op], part: Part) -> bool:
+        """Whether a value can be what XLA moves for one of some ops.
+
+        What one makes is not where another is known to make it, be it in another form.
+        """
+        makers = self.ops(part.makers)
+        others = part.named_after == "op" and makers and not any(op in makers for op in ops)
+        maker = self.graph.ops[need.value[0]]
+        return not (others and maker in ops and kind_of(maker) not in FORMING)
+
+    def of_op(self, ops: Sequence[Op], part: Part) -> CollectiveOrigin | None:
+        """What an op takes that XLA moved to other axes first, as far as that is known."""
+        every = self.around.every_axis
+        needs = (need for op in ops for need in self.around.needs(op, every) if need.op is op)
+        need = min(needs, key=lambda need: self.around.unlikeness(need, part), default=None)
+        if need is None:
+            return None
+        origin = self.origin_for(need, tuple(self.around.carried(need.value, every)), part, "")
+        return origin and replace(origin, uncertain=True)
 
     def for_named(self, origin: CollectiveOrigin, ops: list[Op]) -> CollectiveOrigin:
         """What was found for an op beside the one that XLA moves a value for: it is for that.
@@ -1018,7 +1061,9 @@ class _Search:
             # What it has itself is needed otherwise for others, where there are any.
             own = {each.key for each in has}
             needed = [each for each in needed if each.key not in own] or needed
-            if kind == "all-gather":
+            if self.around.is_aligned(need):
+                after = self.decided.spec((op.id, 0))
+            elif kind == "all-gather":
                 after = self.gathered(value, axes, part, is_moved=is_moved)
         # A product of a value with itself: no sharding of it suits both sides.
         is_square = (
@@ -1077,9 +1122,12 @@ class _Search:
     ) -> Spec | None:
         """The sharding that is left of a value that is gathered; None where it is not known.
 
-        Where devices permuted its blocks before, it no longer has its own axes.
+        Where devices permuted its blocks before, it no longer has its own axes; where they cut it
+        again, it has others.
         """
         axes = [*axes, *self.gathered_too(part)]
+        if part.moved_on:
+            return None
         if is_moved or not part.permuted:
             return self.decided.spec_without(value, axes)
         return self.decided.spec_without(value, axes, part.pairs) if part.pairs else None

@@ -318,6 +318,7 @@ class _Reader:
                     named_after=purpose.named_after,
                     summed=purpose.is_summed,
                     certain=purpose.is_certain,
+                    moved_on=kind == "all-gather" and self.made_for.is_moved_on(computation, value),
                     pairs=self.pairs_of(computation, instruction, value, kind),
                     exchanged=kind == "all-gather"
                     and self.made_for.is_exchanged(computation, instruction, value),

@@ -71,7 +71,9 @@ def with_rematerializations(collectives: Collectives) -> Collectives:
 
 def _with_rematerialization(part: Part, remade: Sequence[Rematerialization]) -> Part:
     origin = part.origin
-    if origin is None or origin.kind != "resharding" or not _is_whole(origin.after):
+    if origin is None or origin.kind != "resharding":
+        return part
+    if not (_is_whole(origin.after) or (origin.after is None and part.moved_on)):
         return part
     wanted = {_spec(move.moved_to) for move in remade if _is_about(move, part, origin)}
     if not wanted:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from sdyscope.analysis.collectives.bytes import KINDS
-from sdyscope.analysis.collectives.made_for import NamedAfter
+from sdyscope.analysis.collectives.made_for import NamedAfter, is_partial
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.over_time import PHASES, Phase
 from sdyscope.facts.program import Partitioner
@@ -56,6 +56,7 @@ class Part:
             otherwise, and of any other.
         exchanged: whether devices exchanged their blocks of it right before it is gathered.
         permuted: whether what is gathered is what a permutation gives, as it is.
+        moved_on: whether what is gathered is cut again, or exchanged.
         gathered_too: the other all-gathers that gather the same value for the same op, each over
             axes of its own: one gathers what the one before has gathered.
         origin: why it is there; None where that was not looked for.
@@ -80,6 +81,7 @@ class Part:
     pairs: tuple[tuple[int, int], ...] = ()
     exchanged: bool = False
     permuted: bool = False
+    moved_on: bool = False
     gathered_too: tuple[str, ...] = ()
     origin: CollectiveOrigin | None = None
 
@@ -159,6 +161,11 @@ class Collective:
         "parts",
         "line",
     )
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it is a permutation that gives some devices nothing."""
+        return self.kind == "collective-permute" and is_partial(str(self.groups))
 
     @property
     def bytes(self) -> int:

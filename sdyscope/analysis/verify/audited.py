@@ -11,11 +11,12 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import PathWords, SourceLocation
 
 VerifiedStage: TypeAlias = Literal[
-    "lowered", "propagated", "collectives", "memory", "ops", "causes"
+    "lowered", "propagated", "collectives", "memory", "ops", "required", "causes"
 ]
 """``lowered``: ops, their types and operands; ``propagated``: the sharding of every value;
 ``collectives``: kind, replica groups, bytes and count; ``memory``: the compiler's figures;
-``ops``: whether the op that a cause names is one that XLA makes the collective for; ``causes``:
+``ops``: whether the op that a cause names is one that XLA makes the collective for; ``required``:
+whether the value that a cause names is moved, and is sharded and required as it says; ``causes``:
 whether a collective goes with the annotations that it is explained by."""
 
 STAGES: tuple[VerifiedStage, ...] = (
@@ -24,6 +25,7 @@ STAGES: tuple[VerifiedStage, ...] = (
     "collectives",
     "memory",
     "ops",
+    "required",
     "causes",
 )
 
@@ -37,6 +39,7 @@ LeftOut: TypeAlias = Literal[
     "no cause",
     "uncertain",
     "not told apart",
+    "not followed",
     "not removable",
     "not tried",
     "not compiled",
@@ -47,7 +50,9 @@ XLA has no op of this kind and type that is named after it;
 ``several in the dump``: it has several that are laid out differently, the answer's among them;
 ``no layout``: the answer is no layout; ``no cause``: no annotation is named, or the program itself
 says the collective; ``uncertain``: the cause is given as uncertain; ``not told apart``: XLA names
-it after an op that can be the one that makes the value or the one that needs it; ``not removable``:
+it after an op that can be the one that makes the value or the one that needs it; ``not followed``:
+more is between what makes the value and what takes it than moves of which it is known what they do;
+``not removable``:
 an annotation that nobody can take away, such as that of a ``shard_map``; ``not tried``: only so
 many are; ``not compiled``: XLA refuses the program without the annotation."""
 

@@ -40,39 +40,75 @@ def ops_stage(shown: Collectives, audited: Audited, graph: OpGraph) -> AuditedSt
         audited: what was read, with what takes what collectives move; its ops are the graph's.
         graph: the op graph.
     """
-    by_name: dict[_Name, set[int]] = defaultdict(set)
-    names: dict[int, _Name] = {}
-    for node, number in numbers(graph).items():
-        op = graph.ops[node]
-        scope, primitive = scope_of(op.scope)
-        names[number] = scope, primitive or kind_of(op), op.source
-        by_name[names[number]].add(number)
-    by_key: dict[CollectiveKey, list[AuditedCollective]] = defaultdict(list)
-    for each in audited.collectives:
-        by_key[key_of(each)].append(each)
+    op_names, same_as = OpNames(graph), SameCollectives(shown, audited)
     named_ops = NamedOps(audited.ops)
     left_out: Counter[LeftOut] = Counter()
     wrong: list[Disagreement] = []
     compared = 0
     for collective in shown.collectives:
-        alike = by_key[shown_key(collective, shown.devices)]
-        same = [each for each in alike if each.name == collective.name] or alike
+        same = same_as.of(collective)
         for origin in (part.origin for part in collective.parts):
-            if origin is None or origin.kind == "unknown":
-                left_out["no cause"] += 1
+            why = not_explained(origin)
+            if origin is None or why is not None:
+                left_out[why or "no cause"] += 1
                 continue
-            if origin.uncertain:
-                left_out["uncertain"] += 1
-                continue
-            named = by_name[origin.scope, origin.op, origin.source]
+            named = op_names.of(origin)
             verdict = named_ops.verdict(None if origin.op == "return" else named, same)
             if verdict in ("not told apart", "not in the dump"):
                 left_out[verdict] += 1
                 continue
             compared += 1
             if verdict == "disagrees":
-                wrong.append(_disagreement(collective, origin, same, names))
+                wrong.append(_disagreement(collective, origin, same, op_names.names))
     return AuditedStage("ops", compared, tuple(wrong), dict(left_out))
+
+
+def not_explained(origin: CollectiveOrigin | None) -> LeftOut | None:
+    """Why what a cause names can't be compared with anything, if it can't."""
+    if origin is None or origin.kind == "unknown":
+        return "no cause"
+    return "uncertain" if origin.uncertain else None
+
+
+class OpNames:
+    """The ops of a program by what a sentence says of them.
+
+    Args:
+        graph: its op graph.
+    """
+
+    def __init__(self, graph: OpGraph) -> None:
+        self.names: dict[int, _Name] = {}
+        self._by_name: dict[_Name, set[int]] = defaultdict(set)
+        for node, number in numbers(graph).items():
+            op = graph.ops[node]
+            scope, primitive = scope_of(op.scope)
+            name = self.names[number] = scope, primitive or kind_of(op), op.source
+            self._by_name[name].add(number)
+
+    def of(self, origin: CollectiveOrigin) -> set[int]:
+        """The ops that have the name of the one that is said to need a value."""
+        return self._by_name.get((origin.scope, origin.op, origin.source), set())
+
+
+class SameCollectives:
+    """The collectives that an audit read, by those that are shown.
+
+    Args:
+        shown: those that are shown.
+        audited: what was read.
+    """
+
+    def __init__(self, shown: Collectives, audited: Audited) -> None:
+        self._devices = shown.devices
+        self._by_key: dict[CollectiveKey, list[AuditedCollective]] = defaultdict(list)
+        for each in audited.collectives:
+            self._by_key[key_of(each)].append(each)
+
+    def of(self, collective: Collective) -> list[AuditedCollective]:
+        """Those that one can be: of its name, or else all that are alike."""
+        alike = self._by_key.get(shown_key(collective, self._devices), [])
+        return [each for each in alike if each.name == collective.name] or alike
 
 
 class NamedOps:

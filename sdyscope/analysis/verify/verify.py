@@ -22,6 +22,7 @@ from sdyscope.analysis.verify.audited import (
 from sdyscope.analysis.verify.causes import causes_stage
 from sdyscope.analysis.verify.compiled import collectives_stage, key_of, memory_stage
 from sdyscope.analysis.verify.ops import ops_stage
+from sdyscope.analysis.verify.required import required_stage
 from sdyscope.analysis.verify.values import lowered_stage, propagated_stage
 from sdyscope.errors import CompilerError, SdyscopeError
 from sdyscope.facts.account import Account
@@ -108,6 +109,7 @@ def _audited(program: Staged, partitioner: Partitioner, causes: int) -> ProgramA
 
     if causes and are_same:
         stages.append(_answered("ops", lambda: ops_stage(collectives(), read, graph)))
+        stages.append(_answered("required", lambda: required_stage(collectives(), read, graph)))
 
     def changed(names: frozenset[str]) -> Staged:
         return program.with_wishes([Wish(name, unspecified=True) for name in sorted(names)])

@@ -36,18 +36,11 @@ from sdyscope.stages.audit.hlo_dump import (
     moved,
     shapes,
 )
-from sdyscope.stages.audit.takers import TAG, Takers, named_ops
+from sdyscope.stages.audit.names import TAG, named_ops, opcodes_of, types_of
+from sdyscope.stages.audit.takers import Takers
+from sdyscope.stages.audit.ways import Laid, Ways
 from sdyscope.stages.compile_options import compile_options, compiled_with, memory_statistics
 
-#: HLO's names of ops, where they are not StableHLO's with other dashes.
-_OPCODES = {
-    "broadcast_in_dim": ("broadcast",),
-    "dot_general": ("dot",),
-    "case": ("conditional",),
-    "if": ("conditional",),
-    "sharding_constraint": ("copy",),
-}
-_ELEMENTS = {"i1": "pred", "index": "s64"}
 #: Flags of XLA: only what is needed, or every fusion's machine code is written too.
 _PASSES = ("shardy-xla", "sharding-propagation")
 _PARTITIONING = "spmd-partitioning"
@@ -234,8 +227,7 @@ def _read(
                 makers[number].append(instruction.name)
                 values[number].append(_at(places, layouts.each(instruction)))
                 if instruction.opcode == "while":
-                    body = re.findall(r"body=%([^\s,]+)", instruction.line)[0]
-                    inside = module.computations[body]
+                    inside = module.computations[module.body(instruction)]
                     (given,) = (each for each in inside if each.opcode == "parameter")
                     carried[number].append(_at(places, layouts.each(given)))
         for number, instructions in copies.items():
@@ -251,7 +243,9 @@ def _read(
         partitioned = sorted(folder.glob(_PARTITIONED))
         takers = None
         if asked.moves and partitioned:
-            takers = Takers(DumpedHlo.parse(partitioned[-1].read_text(), compat.hlo))
+            module = DumpedHlo.parse(partitioned[-1].read_text(), compat.hlo)
+            laid = Laid(ops, _alike(values, layouts), [layouts.layouts[at] for at in arguments])
+            takers = Takers(module, asked.num_partitions, Ways(module, asked.num_partitions, laid))
         for collective in collectives(compiled, asked.num_partitions):
             numbers = [number for number in named_ops(collective.scopes[0]) if number < len(ops)]
             scopes = [names[number] for number in numbers]
@@ -262,7 +256,7 @@ def _read(
             moves: list[AuditedMove] = []
             if takers is not None and collective.kind not in SUMS:
                 instruction = compiled.instructions[collective.name]
-                moves = takers.moves(instruction, asked.num_partitions)
+                moves = takers.moves(instruction)
             communicated.append(
                 msgspec.structs.replace(
                     collective, ops=numbers, scopes=scopes, along=along, moves=moves
@@ -283,6 +277,17 @@ def _read(
         memory,
         argument_bytes,
     )
+
+
+def _alike(values: dict[int, list[list[int]]], layouts: _Layouts) -> dict[int, Layout]:
+    """The layouts of ops with one result that have the same wherever XLA has them."""
+    return {
+        number: layouts.layouts[own[0]]
+        for number, instances in values.items()
+        if all(each == instances[0] for each in instances)
+        and len(own := instances[0]) == 1
+        and own[0] >= 0
+    }
 
 
 def _copied(
@@ -308,10 +313,8 @@ def _places(instruction: DumpedInstruction, op: AuditedOp) -> list[int]:
 
     Nothing where it is another op, one that was made on the way.
     """
-    # GSPMD's constraints become copies.
-    kind = "sharding_constraint" if op.target == "Sharding" else op.kind.rpartition(".")[2]
-    mine, theirs = list(_types(op.types)), shapes(instruction.type)
-    if instruction.opcode not in _OPCODES.get(kind, (kind.replace("_", "-"),)):
+    mine, theirs = list(types_of(op)), shapes(instruction.type)
+    if instruction.opcode not in opcodes_of(op):
         return []
     if instruction.opcode == "while":
         # What never changes is put behind the rest: only a type that there is once is told apart.
@@ -322,23 +325,3 @@ def _places(instruction: DumpedInstruction, op: AuditedOp) -> list[int]:
 
 def _at(places: list[int], layouts: list[int]) -> list[int]:
     return [place if place < 0 else layouts[place] for place in places]
-
-
-def _types(types: Iterable[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for text in types:
-        inner = re.match(r"tensor<((?:[\d?]+x)*)((?:complex<)?[a-zA-Z]\w*)>?[,>]", text)
-        if inner is None:
-            yield text, ()
-            continue
-        dims = tuple(int(size) for size in inner[1].split("x") if size.isdigit())
-        yield _element(inner[2]), dims
-
-
-def _element(name: str) -> str:
-    if name.startswith("complex<"):
-        return "c64" if name.endswith("f32") else "c128"
-    if name in _ELEMENTS:
-        return _ELEMENTS[name]
-    if re.fullmatch(r"ui?\d+|i\d+", name):
-        return ("u" if name.startswith("u") else "s") + name.lstrip("ui")
-    return name.lower()

@@ -9,6 +9,9 @@ from sdyscope.stages.compile_options import CompilerOption
 Operand = tuple[int, int, int]
 """Where an operand comes from: (op, -1, result), or (op, region, argument) of a block argument."""
 
+Blocks = list[list[int]]
+"""By device the block of each dimension that it holds; a single row where all hold the same."""
+
 #: Kinds of collectives that sum pieces of what the op makes that they are named after.
 SUMS = ("all-reduce", "reduce-scatter")
 
@@ -43,7 +46,7 @@ class Layout(msgspec.Struct, frozen=True):
     """
 
     text: str
-    blocks: list[list[int]]
+    blocks: Blocks
 
 
 class AuditedOp(msgspec.Struct, frozen=True):
@@ -67,6 +70,29 @@ class AuditedOp(msgspec.Struct, frozen=True):
         return self.target == "Sharding" or self.kind in _CONSTRAINTS
 
 
+class AuditedWay(msgspec.Struct, frozen=True):
+    """The way of a value from what makes it to what takes it.
+
+    Attributes:
+        makers: numbers of the ops that make what a collective moves; several where it is one of
+            several values. Empty where that is not known, or it is an argument.
+        arguments: which arguments of the program it is.
+        calls: numbers of the ops around the makers: functions that were called, and loops.
+        given: the layout that it has there; None where that is not known.
+        arrived: each op that takes what it becomes, or -1 where the program returns that, with the
+            layout in which it arrives there; None where that is not known.
+        passed: the layouts on the way, likewise: that which the collective gives, and that behind
+            each move that follows.
+    """
+
+    makers: list[int]
+    arguments: list[int]
+    calls: list[int]
+    given: Blocks | None
+    arrived: list[tuple[int, Blocks | None]]
+    passed: list[Blocks | None]
+
+
 class AuditedMove(msgspec.Struct, frozen=True):
     """What takes what a collective gives, in the module that XLA just partitioned.
 
@@ -76,6 +102,7 @@ class AuditedMove(msgspec.Struct, frozen=True):
         is_named_as_maker: whether what makes what it moves has the name of the collective.
         is_named_as_taker: whether what takes it has that name.
         is_generated: whether XLA writes that it generated it, as it does as of JAX 0.11.
+        way: what it moves, and how that arrives; None where that was not asked for.
     """
 
     takers: list[int]
@@ -83,6 +110,7 @@ class AuditedMove(msgspec.Struct, frozen=True):
     is_named_as_maker: bool
     is_named_as_taker: bool
     is_generated: bool
+    way: AuditedWay | None = None
 
 
 class AuditedCollective(msgspec.Struct, frozen=True):

@@ -24,9 +24,12 @@ _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _CALLED = re.compile(
     r"(?:to_apply|calls|body|condition|true_computation|false_computation)=%([^\s,)]+)"
 )
+_BODY = re.compile(r"body=%([^\s,)]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _OP_NAME = re.compile(r'metadata=\{[^{}]*?op_name="((?:[^"\\]|\\.)*)"')
 _IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_PARAMETER = re.compile(r" parameter\((\d+)\)")
+_INDEX = re.compile(r", index=(\d+)")
 _PAIRS = re.compile(r"\{([\d,]+)\}")
 _ORDER = r"(?:\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))"
 _OF_MESH = re.compile(rf"mesh\[([^\]]*)\](?:, device_ids=\({_ORDER}\))?\s*\{{([^}}]*)\}}")
@@ -104,6 +107,18 @@ class DumpedInstruction:
         names = _OP_NAME.findall(self.line)
         return names[-1] if names else ""
 
+    @cached_property
+    def parameter(self) -> int | None:
+        """Which parameter of its computation it is."""
+        number = _PARAMETER.search(self.line)
+        return int(number[1]) if self.opcode == "parameter" and number else None
+
+    @cached_property
+    def index(self) -> int | None:
+        """Which element of a tuple it takes out."""
+        index = _INDEX.search(self.line)
+        return int(index[1]) if self.opcode == "get-tuple-element" and index else None
+
     @property
     def op_names(self) -> set[str]:
         """Those of the instructions that XLA made one."""
@@ -175,6 +190,34 @@ class DumpedHlo:
             key=lambda instruction: int(instruction.line.partition("parameter(")[2].split(")")[0]),
         )
 
+    @cached_property
+    def users(self) -> dict[str, list[tuple[DumpedInstruction, int]]]:
+        """By instruction those that take what it makes, each with the place as which."""
+        users: dict[str, list[tuple[DumpedInstruction, int]]] = defaultdict(list)
+        for instruction in self.instructions.values():
+            for place, operand in enumerate(instruction.operands):
+                users[operand].append((instruction, place))
+        return users
+
+    @cached_property
+    def callers(self) -> dict[str, list[DumpedInstruction]]:
+        """The instructions that run each computation."""
+        callers: dict[str, list[DumpedInstruction]] = defaultdict(list)
+        for instruction in self.instructions.values():
+            for name, _ in self.called(instruction):
+                callers[name].append(instruction)
+        return callers
+
+    @cached_property
+    def given(self) -> dict[str, dict[int, str]]:
+        """The parameters of each computation, by their numbers."""
+        return {
+            computation: {
+                each.parameter: each.name for each in inside if each.parameter is not None
+            }
+            for computation, inside in self.computations.items()
+        }
+
     def root(self, computation: str) -> DumpedInstruction:
         """What a computation returns."""
         return next(
@@ -190,6 +233,11 @@ class DumpedHlo:
         for branches in _BRANCHES.findall(caller.line):
             for name in branches.split(","):
                 yield name.strip().lstrip("%"), 1
+
+    def body(self, loop: DumpedInstruction) -> str:
+        """The computation that a loop repeats."""
+        (body,) = _BODY.findall(loop.line)
+        return str(body)
 
     def behind(self, instruction: DumpedInstruction) -> list[DumpedInstruction]:
         """What makes what one takes: the instructions that only move it, and what they move."""

@@ -10,7 +10,6 @@ import math
 import re
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
 
 from sdyscope.stages.audit.facts import AuditedMove
 from sdyscope.stages.audit.hlo_dump import (
@@ -20,13 +19,9 @@ from sdyscope.stages.audit.hlo_dump import (
     groups_of_line,
     shapes,
 )
+from sdyscope.stages.audit.names import TAGGED, named_ops
+from sdyscope.stages.audit.ways import DumpedValue, Ways
 
-#: How the audit calls an op by its number, in the ``op_name`` of what XLA makes of it.
-TAG = "audit{}."
-_TAG = re.compile(r"audit(\d+)\.")
-
-_PARAMETER = re.compile(r" parameter\((\d+)\)")
-_INDEX = re.compile(r", index=(\d+)")
 _CHANNEL = re.compile(r", channel_id=(\d+)")
 
 #: Opcodes that leave a value what it is: whole or a block of it, laid out or rounded otherwise.
@@ -37,60 +32,44 @@ _FORMS = frozenset(
 _ALWAYS = frozenset({"copy", "opt-barrier"})
 
 
-class _Place(NamedTuple):
-    """A value: what an instruction makes, or one element of that."""
-
-    name: str
-    element: int | None = None
-
-
 class Takers:
     """Follows what collectives give, instruction by instruction.
 
     Args:
         module: the module behind XLA's partitioner.
+        devices: how many devices run it.
+        ways: follows what they move, too; None where that is not asked for.
     """
 
-    def __init__(self, module: DumpedHlo) -> None:
+    def __init__(self, module: DumpedHlo, devices: int, ways: Ways | None = None) -> None:
         self.module = module
-        self.users: dict[str, list[tuple[DumpedInstruction, int]]] = defaultdict(list)
-        self.callers: dict[str, list[DumpedInstruction]] = defaultdict(list)
-        self.parameters: dict[str, dict[int, str]] = {}
+        self.devices = devices
+        self.ways = ways
         self.by_kind: dict[str, list[DumpedInstruction]] = defaultdict(list)
-        for computation, inside in module.computations.items():
-            self.parameters[computation] = {
-                int(number[1]): each.name
-                for each in inside
-                if (number := _PARAMETER.search(each.line))
-            }
-            for each in inside:
-                self.by_kind[_kind(each)].append(each)
-                for place, operand in enumerate(each.operands):
-                    self.users[operand].append((each, place))
-                for name, _ in module.called(each):
-                    self.callers[name].append(each)
+        for instruction in module.instructions.values():
+            self.by_kind[_kind(instruction)].append(instruction)
 
-    def moves(self, compiled: DumpedInstruction, num_devices: int) -> list[AuditedMove]:
+    def moves(self, compiled: DumpedInstruction) -> list[AuditedMove]:
         """What takes what a collective of the compiled program gives.
 
         Of each collective that it can have been before XLA combined, copied and renamed it; nothing
         where none is known.
         """
         own = named_ops(compiled.op_name)
-        return [self.move(each, own) for each in self.before(compiled, num_devices)]
+        return [self.move(each, own) for each in self.before(compiled)]
 
-    def before(self, compiled: DumpedInstruction, num_devices: int) -> list[DumpedInstruction]:
+    def before(self, compiled: DumpedInstruction) -> list[DumpedInstruction]:
         """What a collective of the compiled program can have been.
 
         XLA keeps its channel, where it is one of a module's, and mostly its name.
         """
         channel = _channel(compiled)
-        groups = groups_of_line(compiled.line, num_devices)
+        groups = groups_of_line(compiled.line, self.devices)
         alike = [
             each
             for each in self.by_kind[_kind(compiled)]
             if _elements(each) == _elements(compiled)
-            and groups_of_line(each.line, num_devices) == groups
+            and groups_of_line(each.line, self.devices) == groups
         ]
         on_channel = [each for each in alike if channel and _channel(each) == channel]
         named = [
@@ -112,7 +91,7 @@ class Takers:
         """
         reached: dict[str, DumpedInstruction] = {}
         is_returned = False
-        places = deque([_Place(collective.name)])
+        places = deque([DumpedValue(collective.name)])
         seen = set(places)
         while places:
             place = places.popleft()
@@ -125,38 +104,40 @@ class Takers:
         return AuditedMove(
             # What is in a loop or a function is taken by that, too.
             takers=sorted(
-                {int(tag) for each in reached.values() for tag in _TAG.findall(each.op_name)}
+                {int(tag) for each in reached.values() for tag in TAGGED.findall(each.op_name)}
             ),
             is_returned=is_returned,
             is_named_as_maker=any(_is_of(each, own) for each in makers),
             is_named_as_taker=any(_is_of(each, own) for each in reached.values()),
             is_generated='is_spmd_generated="true"' in collective.line,
+            way=None if self.ways is None else self.ways.way(collective),
         )
 
-    def is_result(self, place: _Place) -> bool:
+    def is_result(self, place: DumpedValue) -> bool:
         """Whether a value is one that the program returns."""
         instruction = self.module.instructions[place.name]
         return instruction.is_root and instruction.computation == self.module.entry
 
     def further(
-        self, place: _Place, own: Collection[int], reached: dict[str, DumpedInstruction]
-    ) -> Iterator[_Place]:
+        self, place: DumpedValue, own: Collection[int], reached: dict[str, DumpedInstruction]
+    ) -> Iterator[DumpedValue]:
         """What a value goes on as; adds the instructions that take it to ``reached``."""
         instruction = self.module.instructions[place.name]
         if instruction.is_root:
-            for caller in self.callers[instruction.computation]:
+            for caller in self.module.callers[instruction.computation]:
                 if caller.opcode in ("call", "conditional"):
-                    yield _Place(caller.name, place.element)
+                    yield DumpedValue(caller.name, place.element)
                 elif caller.opcode == "while":
-                    yield _Place(caller.name, place.element)
+                    reached[caller.name] = caller
+                    yield DumpedValue(caller.name, place.element)
                     yield from self.within(caller, place.element)
-        for user, operand in self.users[place.name]:
+        for user, operand in self.module.users[place.name]:
             match user.opcode:
                 case "get-tuple-element":
-                    if place.element in (None, _index(user)):
-                        yield _Place(user.name)
+                    if place.element in (None, user.index):
+                        yield DumpedValue(user.name)
                 case "tuple":
-                    yield _Place(user.name, operand)
+                    yield DumpedValue(user.name, operand)
                 case "while":
                     reached[user.name] = user
                     yield from self.within(user, place.element)
@@ -167,33 +148,26 @@ class Takers:
                     reached[user.name] = user
                     is_own = set(named_ops(user.op_name)) <= set(own)
                     if opcode in _ALWAYS or (_kind(user) in _FORMS and is_own):
-                        yield _Place(user.name, place.element if opcode == "opt-barrier" else None)
+                        yield DumpedValue(
+                            user.name, place.element if opcode == "opt-barrier" else None
+                        )
 
-    def within(self, loop: DumpedInstruction, element: int | None) -> Iterator[_Place]:
+    def within(self, loop: DumpedInstruction, element: int | None) -> Iterator[DumpedValue]:
         """What a loop carries, in each run of it."""
         for name, _ in self.module.called(loop):
-            for parameter in self.parameters[name].values():
-                yield _Place(parameter, element)
+            for parameter in self.module.given[name].values():
+                yield DumpedValue(parameter, element)
 
     def into(
         self, caller: DumpedInstruction, operand: int, element: int | None
-    ) -> Iterator[_Place]:
+    ) -> Iterator[DumpedValue]:
         """What a function or branch is given."""
         called = [name for name, _ in self.module.called(caller)]
         if caller.opcode == "conditional":  # Its first operand says which branch is taken.
             called, operand = called[operand - 1 : operand] if operand else [], 0
         for name in called:
-            if operand in self.parameters[name]:
-                yield _Place(self.parameters[name][operand], element)
-
-
-def named_ops(op_name: str) -> list[int]:
-    """The ops that an ``op_name`` names, also of several instructions that XLA made one.
-
-    Of each the last, behind the loops and functions that it is in.
-    """
-    parts = (_TAG.findall(part) for part in re.split("[;:]", op_name))
-    return list(dict.fromkeys(int(tags[-1]) for tags in parts if tags))
+            if operand in self.module.given[name]:
+                yield DumpedValue(self.module.given[name][operand], element)
 
 
 def _is_of(instruction: DumpedInstruction, ops: Collection[int]) -> bool:
@@ -202,11 +176,6 @@ def _is_of(instruction: DumpedInstruction, ops: Collection[int]) -> bool:
 
 def _kind(instruction: DumpedInstruction) -> str:
     return instruction.opcode.removesuffix("-start")
-
-
-def _index(instruction: DumpedInstruction) -> int | None:
-    index = _INDEX.search(instruction.line)
-    return None if index is None else int(index[1])
 
 
 def _channel(collective: DumpedInstruction) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sdyscope.analysis.collectives.made_for import is_partial
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.collectives.totals import Part
 from sdyscope.hlo import read_hlo
@@ -300,3 +301,63 @@ ROOT %r = (f32[4]{{0}}, f32[4]{{0}}, f32[4]{{0}}) all-reduce(%a, %b, %c), {GROUP
         (collective,) = collectives(read_hlo(text), (), known).collectives
         assert [str(part.source) for part in collective.parts] == ["/a.py:7", "/a.py:8", "/a.py:7"]
         assert [part.tags for part in collective.parts] == of
+
+
+@pytest.mark.parametrize("joins", ["select(%c, %m, %e)", "concatenate(%m, %e), dimensions={1}"])
+def test_an_edge_is_for_the_op_that_puts_it_to_its_block(joins: str) -> None:
+    """As of JAX 0.11, where a name can be that of what makes the value, and is followed on."""
+    shape = "f32[4,8]{1,0}" if joins.startswith("select") else "f32[4,16]{1,0}"
+    lines = f"""
+%p = f32[4,8]{{1,0}} parameter(0)
+%c = pred[4,8]{{1,0}} parameter(1)
+%v = f32[4,8]{{1,0}} negate(%p)
+%e = f32[4,8]{{1,0}} slice(%v), slice={{[0:4], [0:8]}}
+%m = f32[4,8]{{1,0}} collective-permute(%e), channel_id=9, source_target_pairs={{{{0,1}},{{1,2}}}}, {GENERATED}
+%s = {shape} {joins}
+ROOT %d = {shape} multiply(%s, %s)
+"""
+    tags = {"v": ((1,),), **dict.fromkeys(("e", "m", "s"), ((5,),)), "d": ((9,),)}
+    part = only(lines, tags=tags)
+    assert (part.tags, part.named_after, part.certain) == (((5,),), "op", True)
+    # Where another op puts it together, it is for that.
+    part = only(lines, tags={**tags, "s": ((7,),)})
+    assert (part.tags, part.named_after) == (((7,),), "value")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "partial"),
+    [("{{0,1},{1,0}}", False), ("{{0,1},{1,2}}", True), ("", False), ("{{0,0},{2,2}}", False)],
+)
+def test_a_permutation_that_gives_some_devices_nothing(pairs: str, partial: bool) -> None:
+    assert is_partial(pairs) is partial
+
+
+def test_what_moves_on_what_nothing_is_known_to_make_is_not_made_by_it() -> None:
+    permute = "collective-permute(%s), channel_id=%d, source_target_pairs={{0,1},{1,0}}"
+    lines = f"""
+%p = f32[4,8]{{1,0}} parameter(0)
+%g = f32[4,8]{{1,0}} {permute % ("%p", 2)}, {GENERATED}
+%m = f32[4,8]{{1,0}} {permute % ("%g", 3)}, {GENERATED}
+ROOT %d = f32[4,8]{{1,0}} multiply(%m, %m)
+"""
+    text = f"HloModule m, num_partitions=8\n\nENTRY e {{\n{lines.strip()}\n}}\n"
+    tags = {"g": ((5,),), "m": ((5,),), "d": ((9,),)}
+    all_ = collectives(read_hlo(text), (), tags).collectives
+    (part,) = next(each for each in all_ if each.name == "m").parts
+    assert (part.tags, part.makers, part.argument) == (((9,),), (), 0)
+
+
+@pytest.mark.parametrize(("taken", "cut"), [("dynamic-slice", True), ("copy", False)])
+def test_what_is_cut_right_behind_a_gather(taken: str, cut: bool) -> None:
+    forms = {
+        "dynamic-slice": "dynamic-slice(%g, %o, %o), dynamic_slice_sizes={8,8}",
+        "copy": "copy(%g)",
+    }
+    lines = f"""
+%p = f32[4,8]{{1,0}} parameter(0)
+%o = s32[] parameter(1)
+%g = f32[8,8]{{1,0}} all-gather(%p), {GROUPS}, dimensions={{0}}
+%k = f32[8,8]{{1,0}} {forms[taken]}
+ROOT %d = f32[8,8]{{1,0}} multiply(%k, %k)
+"""
+    assert only(lines).moved_on is cut

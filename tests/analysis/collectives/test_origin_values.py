@@ -1987,3 +1987,31 @@ def test_what_a_concatenation_moves_is_what_it_makes(function: Any, partitioner:
     assert (origin.before, origin.uncertain) == (None, False)
     assert spec_text(origin.after) == "P('data', None)"
     assert {name for name, _ in named(origin, "needed")} == {"x", "w"}
+
+
+def test_an_elementwise_op_requires_its_operands_as_its_result() -> None:
+    @jax.jit
+    def step(x: Any, y: Any) -> Any:
+        return jnp.tanh(x) * jnp.sin(y)
+
+    arguments = abstract((16, 32), "data"), abstract((16, 32), None, "data")
+    ((collective, _, origin),) = parts_of(collectives_of(step, *arguments))
+    assert (collective.kind, origin.value) == ("all-to-all", "sin")
+    assert spec_text(origin.after) == "P('data', None)"
+    assert origin_text(origin).startswith(
+        "sin is P(None, 'data') but mul, given x P('data', None), requires P('data', None)"
+    )
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_a_concatenation_makes_is_exchanged_and_not_a_piece_of_it(partitioner: Any) -> None:
+    """XLA exchanges both pieces for it, and then what it made of these."""
+
+    @jax.jit
+    def step(x: Any, y: Any) -> Any:
+        return constrained(jnp.concatenate([jnp.tanh(x), jnp.sin(y)], 1), "data", "model")
+
+    arguments = abstract((16, 32), "data"), abstract((16, 32), "data", "model")
+    parts = parts_of(collectives_of(step, *arguments, partitioner=partitioner))
+    moved = [(origin.value, spec_text(origin.after)) for _, _, origin in parts]
+    assert sorted(moved) == [("concatenate", "P('data', 'model')"), ("sin", ""), ("tanh", "")]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import user_programs
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.analysis.verify.ops import NamedOps, ops_stage
+from sdyscope.analysis.verify.required import required_stage
 from sdyscope.facts.program import Program
 from sdyscope.hardware.names import VIRTUAL_CPUS
 from sdyscope.inspection import Inspection
@@ -19,6 +21,7 @@ from sdyscope.stages import compat
 from sdyscope.stages.audit.audit import audit
 from sdyscope.stages.audit.facts import AuditedCollective, AuditedMove, AuditedOp
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import PartitionSpec
 
 pytestmark = [
     pytest.mark.compiles,
@@ -70,14 +73,19 @@ PROGRAMS = {
 }
 
 
+@cache
+def _audited(name, partitioner):
+    program = Inspection(PROGRAMS[name], [partitioner])
+    shown = collectives_under(program, partitioner, VIRTUAL_CPUS, origins=True)
+    read = audit(program.lowered[partitioner], partitioner, 8, moves=True)
+    return program.graph(partitioner), shown, read
+
+
 class Audit:
     """A program with what an audit read of it."""
 
     def __init__(self, name, partitioner):
-        program = Inspection(PROGRAMS[name], [partitioner])
-        self.graph = program.graph(partitioner)
-        self.shown = collectives_under(program, partitioner, VIRTUAL_CPUS, origins=True)
-        self.read = audit(program.lowered[partitioner], partitioner, 8, moves=True)
+        self.graph, self.shown, self.read = _audited(name, partitioner)
         self.names = {
             op.id: (*scope_of(op.scope), op.source)
             for op in self.graph.operations()
@@ -94,6 +102,15 @@ class Audit:
             return replace(part, origin=replace(part.origin, scope=scope, op=op, source=source))
 
         return ops_stage(self.shown.with_parts(planted), self.read, self.graph)
+
+    def required(self, plant=None):
+        """The stage of values and shardings, with fields of each cause planted."""
+
+        def planted(_, part):
+            fields = {} if plant is None else plant(part.origin)
+            return replace(part, origin=replace(part.origin, **fields))
+
+        return required_stage(self.shown.with_parts(planted), self.read, self.graph)
 
     def named(self, primitive):
         (name,) = {name for name in self.names.values() if name[1] == primitive}
@@ -127,6 +144,48 @@ def test_another_op_is_noticed(name, partitioner):
     # it does, as does a constraint before that, which leaves nothing.
     assert counted["noticed"] >= 0.7 * counted.total()
     assert counted["noticed"] > 2 * counted["agrees"]
+
+
+SPECS = [
+    PartitionSpec.of(*entries)
+    for entries in [
+        (None, None),
+        ("data", None),
+        (None, "data"),
+        ("model", None),
+        (None, "model"),
+        ("data", "model"),
+        ("model", "data"),
+        (("data", "model"), None),
+        (("model", "data"), None),
+    ]
+]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_another_value_or_sharding_is_noticed(name, partitioner):
+    audited = Audit(name, partitioner)
+    right = audited.required()
+    assert right.disagreements == ()
+    assert right.compared
+    origins = [part.origin for each in audited.shown.collectives for part in each.parts]
+    values = audited.required(lambda _: {"value": "nothing", "before": None, "after": None})
+    assert len(values.disagreements) == values.compared > 0
+    for field in ("before", "after"):
+        bare = audited.required(lambda _, field=field: {field: None})
+        # Nothing is compared of what is not said.
+        compared = right.compared - bare.compared
+        assert compared <= sum(getattr(origin, field) is not None for origin in origins)
+        noticed = 0
+        for spec in SPECS:
+
+            def plant(origin, field=field, spec=spec):
+                own = getattr(origin, field)
+                return {} if own is None or str(own) == str(spec) else {field: spec}
+
+            noticed += len(audited.required(plant).disagreements)
+        # All of these but the right one are another.
+        assert noticed == (len(SPECS) - 1) * compared
 
 
 def test_the_end_of_the_program_is_noticed(partitioner):

@@ -5,7 +5,8 @@ import pytest
 from sdyscope.stages import compat
 from sdyscope.stages.audit.facts import AuditedMove
 from sdyscope.stages.audit.hlo_dump import DumpedHlo
-from sdyscope.stages.audit.takers import Takers, named_ops
+from sdyscope.stages.audit.names import named_ops
+from sdyscope.stages.audit.takers import Takers
 
 pytestmark = pytest.mark.skipif(
     compat.version_tuple() < (0, 10), reason="HLO's bindings do not show a computation's ops"
@@ -102,7 +103,7 @@ def module():
 )
 def test_what_takes_a_value(module, name, move):
     collective = module.instructions[name]
-    assert Takers(module).move(collective, named_ops(collective.op_name)) == move
+    assert Takers(module, 2).move(collective, named_ops(collective.op_name)) == move
 
 
 def _compiled(line):
@@ -136,7 +137,7 @@ ENTRY %main (v: f32[4]) -> f32[8] {{
     ],
 )
 def test_what_a_collective_was_before(module, line, names):
-    before = Takers(module).before(_compiled(line.replace("GROUPS", GROUPS)), 2)
+    before = Takers(module, 2).before(_compiled(line.replace("GROUPS", GROUPS)))
     assert {each.name for each in before} == names
 
 

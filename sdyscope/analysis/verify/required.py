@@ -1,0 +1,302 @@
+"""What explanations of collectives say of the value, against what XLA moves and how that arrives.
+
+Three things are compared: which value is moved or summed, how it is sharded, and how the op that it
+is moved for requires it. XLA's module right behind its partitioner tells them, instruction by
+instruction: what makes the value, the layout that the dump before has of that, and the blocks that
+devices have of it where the op takes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import permutations
+from typing import Literal, TypeAlias
+
+from sdyscope.analysis.collectives.totals import Collective, Collectives
+from sdyscope.analysis.naming.names import ValueNames
+from sdyscope.analysis.verify.audited import AuditedStage, Disagreement, LeftOut
+from sdyscope.analysis.verify.ops import OpNames, SameCollectives, not_explained
+from sdyscope.analysis.verify.values import numbers
+from sdyscope.facts.origins import CollectiveOrigin, Spec
+from sdyscope.facts.propagated import ValueId
+from sdyscope.graph import OpGraph
+from sdyscope.stages.audit.facts import SUMS, Audited, AuditedCollective, AuditedWay, Blocks
+from sdyscope.stages.audit.ways import RETURN
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.sharding import PartitionSpec, TensorSharding, entry_axes
+
+_Verdict: TypeAlias = Literal["agrees", "disagrees", "not followed"]
+
+#: The best first: of several collectives that can be meant one is.
+_IN_ORDER: tuple[_Verdict, ...] = ("agrees", "not followed", "disagrees")
+
+
+def required_stage(shown: Collectives, audited: Audited, graph: OpGraph) -> AuditedStage:
+    """Whether the value of each cause, its sharding and the one required are as XLA has them.
+
+    Args:
+        shown: the collectives, explained.
+        audited: what was read, with the ways of what collectives move; its ops are the graph's.
+        graph: the op graph.
+    """
+    if shown.mesh is None:
+        return AuditedStage("required", 0)
+    causes = _Causes(shown.mesh, audited, graph)
+    same_as = SameCollectives(shown, audited)
+    left_out: Counter[LeftOut] = Counter()
+    wrong: list[Disagreement] = []
+    compared = 0
+    for collective in shown.collectives:
+        same = same_as.of(collective)
+        for origin in (part.origin for part in collective.parts):
+            why = not_explained(origin)
+            if origin is None or why is not None:
+                left_out[why or "no cause"] += 1
+                continue
+            for verdict, disagreement in causes.compared(collective, origin, same):
+                if verdict == "not followed":
+                    left_out[verdict] += 1
+                    continue
+                compared += 1
+                wrong += [disagreement] if verdict == "disagrees" else []
+    return AuditedStage("required", compared, tuple(wrong), dict(left_out))
+
+
+class _Causes:
+    """Compares causes with the ways of what collectives move.
+
+    Args:
+        mesh: whose axes shardings name.
+        audited: what was read.
+        graph: the op graph.
+    """
+
+    def __init__(self, mesh: Mesh, audited: Audited, graph: OpGraph) -> None:
+        self.mesh = mesh
+        self.audited = audited
+        self.graph = graph
+        self.names = ValueNames(graph)
+        self.op_names = OpNames(graph)
+        self.numbers = numbers(graph)
+        self.node_of = {number: node for node, number in self.numbers.items()}
+
+    def compared(
+        self, collective: Collective, origin: CollectiveOrigin, same: Sequence[AuditedCollective]
+    ) -> Iterator[tuple[_Verdict, Disagreement]]:
+        """The verdicts on one cause, each with what it says if it disagrees."""
+        what = f"{collective.name}, {collective.kind}"
+
+        def disagreement(of: str, mine: str, theirs: Iterable[str]) -> Disagreement:
+            in_xla = ", ".join(dict.fromkeys(theirs)) or "nothing that has a name"
+            return Disagreement(f"{what}: {of}", mine, in_xla, origin.source)
+
+        if not origin.value:
+            return
+        if collective.kind in SUMS:
+            values = {value for each in same for value in self.summed(each, origin)}
+            yield (
+                self.value(origin, values),
+                disagreement("the value", origin.value, map(self.names.name, sorted(values))),
+            )
+            return
+        ways = [move.way for each in same for move in each.moves if move.way is not None]
+        on_it = [way for way in ways if self.value(origin, self.moved(way)) == "agrees"]
+        verdicts = [self.value(origin, self.moved(way)) for way in ways]
+        names = (self.names.name(value) for way in ways for value in sorted(self.moved(way)))
+        yield _best(verdicts), disagreement("the value", origin.value, names)
+        if not on_it:
+            return  # What is said of another value says nothing of this one.
+        if origin.before is not None:
+            yield (
+                _best(self.alike(origin.before, [way.given]) for way in on_it),
+                disagreement(
+                    "its sharding",
+                    f"{origin.value} is {origin.before}",
+                    (self.text(way.given) for way in on_it),
+                ),
+            )
+        if origin.after is not None:
+            yield (
+                _best(self.alike(origin.after, self.arrived(origin, way)) for way in on_it),
+                disagreement(
+                    "the sharding required",
+                    f"{origin.value} is required as {origin.after}",
+                    (
+                        f"it arrives as {self.text(blocks)}"
+                        for way in on_it
+                        for blocks in self.arrived(origin, way)
+                    ),
+                ),
+            )
+
+    def value(self, origin: CollectiveOrigin, values: Iterable[ValueId]) -> _Verdict:
+        """Whether the value that a cause names is one of some values, or another form of it."""
+        sources = {self.names.source(value) for value in self.gone_on(values)}
+        names = {name for source in sources for name in self.by_source.get(source, ())}
+        if not names:
+            return "not followed"
+        # What a function is given by several calls has the names of all.
+        return "agrees" if names.intersection(origin.value.split(" or ")) else "disagrees"
+
+    def gone_on(self, values: Iterable[ValueId]) -> list[ValueId]:
+        """Values, and what ops make of them that XLA took away: they gave what they took."""
+        reached = list(dict.fromkeys(values))
+        for value in reached:
+            type_ = self.graph.ops[value[0]].types[value[1]]
+            for user, _ in self.graph.uses(*value):
+                is_gone = self.numbers.get(user.id, -1) not in self.audited.values
+                if is_gone and list(user.types) == [type_] and (user.id, 0) not in reached:
+                    reached.append((user.id, 0))
+        return reached
+
+    @cached_property
+    def by_source(self) -> dict[ValueId, set[str]]:
+        """By value, its name and those of its other forms."""
+        names: dict[ValueId, set[str]] = defaultdict(set)
+        for op in self.graph.ops:
+            for result in range(len(op.types)):
+                value = op.id, result
+                names[self.names.source(value)].add(self.names.name(value))
+        return names
+
+    def summed(self, collective: AuditedCollective, origin: CollectiveOrigin) -> set[ValueId]:
+        """The values that the ops take of which a sum is; what is left unreduced sums them, too."""
+        values: set[ValueId] = set()
+        for number in collective.ops:
+            node = self.node_of[number]
+            values.update(self.graph.operand_values[node])
+            if any(_is_unreduced(annotation.spec) for annotation in origin.annotations):
+                op = self.graph.ops[node]
+                values.update((node, result) for result in range(len(op.types)))
+        return values
+
+    def moved(self, way: AuditedWay) -> set[ValueId]:
+        """The values that a collective moves one of."""
+        values = {
+            (node, result)
+            for number in way.makers
+            for node in [self.node_of[number]]
+            for result in range(len(self.graph.ops[node].types))
+        }
+        main = self.graph.main
+        if main is not None:
+            values |= {
+                (argument.node, 0) for argument in main.arguments if argument.index in way.arguments
+            }
+        calls = {self.node_of[number] for number in way.calls}
+        return {given for value in values for given in self.given(value, calls)}
+
+    def given(self, value: ValueId, calls: Collection[int]) -> Iterator[ValueId]:
+        """A value, or what it is where one of some calls of its function gives it.
+
+        A function that is called several times gives its argument in another form: that of one.
+        """
+        source = self.names.source(value)
+        op = self.graph.ops[source[0]]
+        given = {
+            (producer, edge.result)
+            for producer, edge in self.graph.entering(op)
+            if op.is_argument and edge.kind == "call" and edge.via in calls
+        }
+        if not given:
+            yield value
+        for each in given:
+            yield from self.given(each, calls)
+
+    def arrived(self, origin: CollectiveOrigin, way: AuditedWay) -> list[Blocks | None]:
+        """The layouts in which a value arrives where it is said to be required."""
+        named = {RETURN} if origin.op == "return" else self.op_names.of(origin)
+        arrived = [blocks for op, blocks in way.arrived if op in named]
+        if any(self.audited.ops[op].is_constraint for op in named if op != RETURN):
+            # It leaves nothing, and is where what takes its result is, or somewhere on the way.
+            arrived += way.passed
+        return arrived
+
+    def alike(self, spec: Spec, layouts: Sequence[Blocks | None]) -> _Verdict:
+        """Whether a sharding lays a value out as one of some layouts, all that can be meant."""
+        known = [blocks for blocks in layouts if blocks is not None]
+        rows = [(self.rows(spec, len(blocks[0])), blocks) for blocks in known]
+        if any(own is not None and own == _rows(blocks) for own, blocks in rows):
+            return "agrees"
+        is_known = len(known) == len(layouts) and all(own is not None for own, _ in rows)
+        return "disagrees" if known and is_known else "not followed"
+
+    def rows(self, spec: Spec, rank: int) -> Blocks | None:
+        """The blocks that a sharding gives devices; None where it leaves that open."""
+        if isinstance(spec, str):
+            return None
+        if isinstance(spec, PartitionSpec):
+            if len(spec.entries) > rank or not all(
+                entry is None or isinstance(entry, (str, tuple)) for entry in spec.entries
+            ):
+                return None
+            dims = [[AxisRef(name) for name in entry_axes(entry)] for entry in spec.entries]
+        else:
+            if len(spec.dim_shardings) != rank:
+                return None
+            dims = [list(dim.axes) for dim in spec.dim_shardings]
+        dims += [[]] * (rank - len(dims))
+        return self.over(dims)
+
+    def over(self, dims: Sequence[Sequence[AxisRef]]) -> Blocks:
+        """The blocks that devices have of dimensions over some axes."""
+        sizes = self.mesh.shape
+        rows: dict[int, list[int]] = {}
+        for place, device in enumerate(self.mesh.devices()):
+            coordinates, rest = {}, place
+            for name in reversed(list(sizes)):
+                rest, coordinates[name] = divmod(rest, sizes[name])
+            row = []
+            for axes in dims:
+                block = 0
+                for axis in axes:
+                    pre, size = 1, sizes[axis.name]
+                    if (part := axis.sub_axis_info) is not None:
+                        pre, size = part.pre_size, part.size
+                    after = sizes[axis.name] // (pre * size)
+                    block = block * size + coordinates[axis.name] // after % size
+                row.append(block)
+            rows[device] = row
+        return _rows([rows[device] for device in sorted(rows)])
+
+    def text(self, blocks: Blocks | None) -> str:
+        """A layout as axes of the mesh where some have it, else as its blocks."""
+        if blocks is None:
+            return "not known"
+        dims: list[tuple[str, ...]] = []
+        for dim in range(len(blocks[0])):
+            column = _rows([[row[dim]] for row in blocks])
+            axes = next(
+                (
+                    names
+                    for count in range(len(self.mesh.shape) + 1)
+                    for names in permutations(self.mesh.shape, count)
+                    if self.over([[AxisRef(name) for name in names]]) == column
+                ),
+                None,
+            )
+            if axes is None:
+                return f"blocks {blocks}"
+            dims.append(axes)
+        try:
+            return str(PartitionSpec(tuple(dims)))
+        except ValueError:
+            return f"blocks {blocks}"
+
+
+def _best(verdicts: Iterable[_Verdict]) -> _Verdict:
+    known = set(verdicts)
+    return next((each for each in _IN_ORDER if each in known), "not followed")
+
+
+def _rows(blocks: Blocks) -> Blocks:
+    """A single row where all are alike."""
+    return blocks if any(row != blocks[0] for row in blocks) else blocks[:1]
+
+
+def _is_unreduced(spec: Spec) -> bool:
+    if isinstance(spec, TensorSharding):
+        return bool(spec.unreduced_axes)
+    return isinstance(spec, PartitionSpec) and bool(spec.unreduced)

@@ -1,0 +1,107 @@
+"""Causes of collectives of hand-written programs, as JAX 0.12 names them: nothing is compiled."""
+
+
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.analysis.collectives.origins import with_origins
+from sdyscope.analysis.collectives.read import collectives
+from sdyscope.facts.origins import CollectiveOrigin
+from sdyscope.facts.program import Program
+from sdyscope.hlo import read_hlo
+from sdyscope.inspection import Inspection
+from sdyscope.stages import compat
+from sdyscope.values.mesh import Mesh
+from sdyscope.words.origins import spec_text
+
+MESH = Mesh.of({"data": 4, "model": 2})
+ROWS = "replica_groups={{0,2,4,6},{1,3,5,7}}, use_global_device_ids=true"
+ALL = "source_target_pairs={{0,0},{2,1},{4,2},{6,3},{1,4},{3,5},{5,6},{7,7}}"
+
+
+def abstract(shape: tuple[int, ...], *spec: Any, dtype: Any = jnp.float32) -> Any:
+    mesh = compat.abstract_mesh(MESH)
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+
+
+def origin_of(fun: Any, arguments: Any, lines: str, named: dict[str, str]) -> CollectiveOrigin:
+    """The origin of the only collective of a text.
+
+    Args:
+        fun: the program.
+        arguments: what it is given.
+        lines: its instructions.
+        named: by instruction the kind of the op that it is named after.
+    """
+    program = Inspection(
+        Program("step", jax.jit(fun), arguments, mesh=compat.abstract_mesh(MESH)), ["shardy"]
+    )
+    graph = program.graph("shardy")
+    nodes = {op.mnemonic: op.id for op in graph.operations()}
+    tags = {name: ((nodes[kind],),) for name, kind in named.items()}
+    text = f"HloModule m, num_partitions=8\n\nENTRY e {{\n{lines.strip()}\n}}\n"
+    read = collectives(read_hlo(text), program.meshes.values(), tags)
+    propagated = program.propagated("shardy", explained=True)
+    explained = with_origins(read, graph, propagated, program.annotations("shardy"))
+    ((part,),) = [each.parts for each in explained.collectives]
+    assert part.origin is not None
+    return part.origin
+
+
+def test_what_is_moved_is_not_what_the_op_makes_that_it_is_moved_for() -> None:
+    """XLA says who makes it; the result, on the axes too, is needed otherwise behind."""
+
+    def step(x: Any, y: Any, w: Any) -> Any:
+        return jnp.sum(jnp.sin(x) * jnp.tanh(y), axis=0) + w
+
+    origin = origin_of(
+        step,
+        (
+            abstract((16, 32), ("data", "model")),
+            abstract((16, 32), None, "data"),
+            abstract((32,), "data"),
+        ),
+        f"""
+%p = f32[16,8]{{1,0}} parameter(0)
+%v = f32[16,8]{{1,0}} tanh(%p)
+%e = f32[2,32]{{1,0}} reshape(%v)
+%m = f32[2,32]{{1,0}} collective-permute(%e), channel_id=1, {ALL}
+ROOT %d = f32[2,32]{{1,0}} multiply(%m, %m)
+""",
+        {"v": "tanh", "m": "multiply", "d": "multiply"},
+    )
+    assert (origin.value, origin.op) == ("tanh", "mul")
+    assert spec_text(origin.after) == "P(('data', 'model'), None)"
+
+
+@pytest.mark.parametrize(("element", "value"), [("f32", "sin"), ("pred", "gt")])
+def test_what_is_moved_has_the_elements_of_its_value(element: str, value: str) -> None:
+    """Both operands are sharded alike, and both have to be moved."""
+
+    def step(m: Any, x: Any, y: Any) -> Any:
+        return jax.lax.select(m > 0, jnp.sin(x), y)
+
+    origin = origin_of(
+        step,
+        (
+            abstract((16, 32), None, "data"),
+            abstract((16, 32), None, "data"),
+            abstract((16, 32), ("data", "model")),
+        ),
+        f"""
+%p = {element}[16,8]{{1,0}} parameter(0)
+%v = {element}[16,8]{{1,0}} copy(%p)
+%m = {element}[16,32]{{1,0}} all-gather(%v), channel_id=1, {ROWS}, dimensions={{1}}
+ROOT %d = {element}[16,32]{{1,0}} copy(%m)
+""",
+        {"m": "select", "d": "select"},
+    )
+    assert origin.value == value, origin
