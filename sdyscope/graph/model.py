@@ -11,7 +11,7 @@ from sdyscope.graph.attribute_values import AttributeValue as AttributeValue
 from sdyscope.graph.locations import Location
 from sdyscope.graph.op_kinds import CONSTRAINTS
 from sdyscope.graph.types import TensorType
-from sdyscope.values.passing import CALLS, Passing, passing
+from sdyscope.values.passing import CALLS, FORMS, Passing, passing
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
@@ -105,7 +105,7 @@ class Op(NamedTuple):
     @property
     def is_form(self) -> bool:
         """Whether its result is its operand, in another form at most."""
-        return self.passing in ("unchanged", "type", "shape", "order")
+        return self.passing in FORMS
 
     @property
     def is_argument(self) -> bool:

@@ -16,15 +16,11 @@ from functools import cached_property, lru_cache
 from typing import Final, TypeAlias
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.hlo.model import BRANCHES, CALLED, Computation, HloModule, Instruction
+from sdyscope.hlo.model import BRANCHES, CALLED, IN_PLACE, Computation, HloModule, Instruction
 from sdyscope.hlo.shape import Shape, parse_shape
 from sdyscope.values.entry_layout import EntryLayout, stored_array
 
-#: Ops whose result is their first operand, as it is.
-_PASSING: Final = frozenset(
-    {"add-dependency", "bitcast", "domain", "opt-barrier", "optimization-barrier"}
-)
-#: Of these, and of tuples, no buffer is read.
+#: Of those that are in place, and of tuples, no buffer is read.
 _NOT_READING: Final = frozenset({"domain", "get-tuple-element", "tuple"})
 
 #: Ops that take a whole computation in, and the attributes that name it.
@@ -362,7 +358,7 @@ class _Walk:
                 opcode == "call" and self.called(instruction) is not None
             )
             if opcode not in _NOT_READING and not followed:
-                reads = opcode not in _PASSING
+                reads = opcode not in IN_PLACE
                 for operand in known:
                     for value in operand:
                         if now > ends[value]:
@@ -398,7 +394,7 @@ class _Walk:
             return self.element(computation, instruction, operands)
         if opcode == "tuple":
             return [value for operand in operands for value in operand]
-        if opcode in _PASSING:
+        if opcode in IN_PLACE:
             return operands[0] if operands else []
         leaves = leaves_of(instruction.shape_text)
         match opcode:
@@ -532,7 +528,7 @@ class _Walk:
                         for place in places.get(operand)
                         or [-1] * len(leaves_of(body.instructions[operand].shape_text))
                     ]
-                case opcode if opcode in _PASSING and instruction.operands[0] in places:
+                case opcode if opcode in IN_PLACE and instruction.operands[0] in places:
                     places[name] = places[instruction.operands[0]]
         root = body.root
         last = [] if root is None else places.get(root.name, [])

@@ -42,20 +42,22 @@ _KEPT = 200
 _REMEMBERED = 1 << 17
 
 
+#: Opcodes whose result is their first operand where that lies: not what may copy it.
+IN_PLACE: Final = frozenset(
+    {"add-dependency", "bitcast", "domain", "opt-barrier", "optimization-barrier"}
+)
+
 #: Opcodes of instructions for which a device runs nothing.
 NOTHING_RUNS: Final = frozenset(
     {
+        *IN_PLACE,
         "parameter",
         "constant",
         "tuple",
         "get-tuple-element",
-        "bitcast",
         "after-all",
         "partition-id",
         "replica-id",
-        "opt-barrier",
-        "add-dependency",
-        "domain",
     }
 )
 

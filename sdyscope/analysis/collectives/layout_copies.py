@@ -14,13 +14,13 @@ from typing import Literal, TypeAlias
 
 from sdyscope.hlo import HloModule
 from sdyscope.hlo.executions import executions
-from sdyscope.hlo.model import Computation, Instruction
+from sdyscope.hlo.model import IN_PLACE, Computation, Instruction
 from sdyscope.hlo.shape import Shape
 
 Side: TypeAlias = Literal["operand", "result"]
 
-#: What hands a value on as it lies there.
-_HANDS_ON = frozenset({"bitcast", "get-tuple-element"})
+#: What hands a value on as it lies there; ``passing`` has copies too, which are looked for here.
+_HANDS_ON = IN_PLACE | {"get-tuple-element"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from sdyscope.analysis.collectives.instruction_flow import (
 )
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hlo import CallSites, Computation, HloModule, Instruction
+from sdyscope.values.passing import opcodes
 
 Tags: TypeAlias = tuple[tuple[int, ...], ...]
 """Ops that an instruction was made from: of each the calls that it was inlined from, and the op."""
@@ -40,23 +41,20 @@ _MOVES = frozenset({"all-gather", "all-to-all", "collective-broadcast", "collect
 #: Collectives that give devices other blocks of a value, each as many as it had.
 _EXCHANGES = frozenset({"all-to-all", "collective-permute", "ragged-all-to-all"})
 
+#: Instructions whose result is what they take, element for element, on the same device.
+_SAME = frozenset({*opcodes("unchanged"), "bitcast", *INLINE})
+
 #: Instructions that leave the elements of a value in its dimensions, all or a block of them.
 _CUT_OR_LAID_OUT = ("copy", "dynamic-slice")
 
 #: Ops that the partitioner writes around a collective, and layouts; besides, what is fused.
 _FORMS = frozenset(
     {
-        "bitcast",
+        *opcodes("unchanged", "shape", "order", "part"),
         "concatenate",
-        "copy",
-        "dynamic-slice",
         "get-tuple-element",
-        "opt-barrier",
         "pad",
-        "reshape",
         "select",
-        "slice",
-        "transpose",
         "tuple",
         "all-gather",
         "all-reduce",
@@ -438,7 +436,7 @@ class MadeFor:
 
 def _is_form(instruction: Instruction) -> bool:
     """Whether its result is what it takes, element for element, on the same device."""
-    return instruction.opcode in ("bitcast", "copy", "opt-barrier", *INLINE)
+    return instruction.opcode in _SAME
 
 
 def _base(instruction: Instruction) -> str:

@@ -21,6 +21,7 @@ from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.graph import Op, OpGraph
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.passing import FORMS
 from sdyscope.values.source import SourceLocation
 
 WastedKind: TypeAlias = Literal[
@@ -60,19 +61,16 @@ class Wasted:
     scope: str = ""
 
 
-#: Ops that make of what is the same everywhere what is the same everywhere, one element at a time.
-_ELEMENTWISE = frozenset(
+#: Ops that make of what is the same everywhere what is the same everywhere; see ``_is_alike``.
+_ALIKE = frozenset(
     {
         "abs",
         "add",
         "and",
-        "broadcast_in_dim",
-        "bitcast_convert",
         "ceil",
         "clamp",
         "compare",
         "concatenate",
-        "convert",
         "cosine",
         "divide",
         "dot_general",
@@ -88,42 +86,27 @@ _ELEMENTWISE = frozenset(
         "multiply",
         "negate",
         "not",
-        "optimization_barrier",
         "or",
         "pad",
         "power",
         "real",
         "remainder",
-        "reshape",
         "reverse",
         "rsqrt",
         "select",
         "sign",
         "sine",
-        "slice",
         "sqrt",
         "subtract",
         "tanh",
-        "transpose",
         "xor",
         "reduce",
         "constant",
     }
 )
 
-#: Ops behind which a sum is the sum of what they make.
-_LINEAR = frozenset(
-    {
-        "transpose",
-        "reshape",
-        "convert",
-        "negate",
-        "broadcast_in_dim",
-        "optimization_barrier",
-        "reverse",
-        "slice",
-    }
-)
+#: Ops behind which a sum is the sum of what they make, besides those that pass it on.
+_LINEAR = frozenset({"negate", "reverse"})
 
 
 def wasted_in_maps(graph: OpGraph, mesh: Mesh) -> Iterator[Wasted]:
@@ -198,7 +181,7 @@ class _Maps:
             op = self.graph.ops[at[0]]
             if op.mnemonic in ("partition_id", "replica_id"):
                 numbered = True
-            elif op.is_argument or op.mnemonic not in _ELEMENTWISE:
+            elif op.is_argument or not _is_alike(op):
                 return False
             waiting += [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
         return numbered
@@ -216,7 +199,7 @@ class _Maps:
             if op.kind == "stablehlo.all_reduce" and set(axes) <= set(self.axes(op)):
                 first = op.id
                 continue
-            if op.is_argument or op.mnemonic not in _ELEMENTWISE:
+            if op.is_argument or not _is_alike(op):
                 return None
             waiting += [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
         return first
@@ -253,6 +236,17 @@ class _Maps:
             # A reduce-scatter sends half of what an all-reduce does.
             sent += each // 2 if kind == "reduced to be sliced" else each
         return Wasted(kind, op.id, other, axes, sent, 1, dimension, divided, op.source, op.scope)
+
+
+def _is_alike(op: Op) -> bool:
+    return op.mnemonic in _ALIKE or op.passing in (*FORMS, "bits", "repeated", "part")
+
+
+def _passes_sum(user: Op, operand: int) -> int | None:
+    """As which of an op's results a sum goes on that it takes, or the sum of what it makes."""
+    if user.passing in (*FORMS, "repeated", "part") and operand < len(user.types):
+        return operand
+    return 0 if user.mnemonic in _LINEAR else None
 
 
 def _adds(graph: OpGraph, op: Op) -> bool:
@@ -335,8 +329,11 @@ class _Loops:
                 kind = user.mnemonic
                 if kind in ("return", "while", "call") or user.is_result:
                     continue
-                if kind in _LINEAR or (kind in ("multiply", "divide") and self._scales(user, at)):
-                    waiting.append((user.id, 0))
+                result = _passes_sum(user, edge.operand)
+                if result is None and kind in ("multiply", "divide") and self._scales(user, at):
+                    result = 0
+                if result is not None:
+                    waiting.append((user.id, result))
                 elif kind == "add":
                     other = self.graph.operand(user, 1 - edge.operand)
                     loop = None if other is None else self._carried(other)

@@ -26,6 +26,7 @@ from sdyscope.hlo import HloModule
 from sdyscope.hlo.loops import trip_count
 from sdyscope.hlo.model import Computation, Instruction
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.passing import FORMS, opcodes
 
 _PAIR = re.compile(r"\{(\d+),(\d+)\}")
 
@@ -34,10 +35,9 @@ _Following: TypeAlias = Callable[[Instruction], Iterable[Instruction]]
 #: What moves numbers without making others of them.
 _MOVING = frozenset(
     {
-        *("bitcast", "collective-permute", "collective-permute-done", "collective-permute-start"),
-        *("concatenate", "convert", "copy", "copy-done", "copy-start", "dynamic-slice"),
-        *("dynamic-update-slice", "get-tuple-element", "pad", "reshape", "select", "slice"),
-        *("transpose", "tuple"),
+        *opcodes(*FORMS, "part"),
+        *("collective-permute", "collective-permute-done", "collective-permute-start"),
+        *("concatenate", "dynamic-update-slice", "get-tuple-element", "pad", "select", "tuple"),
     }
 )
 #: What the moving needs: which element, whose turn it is.

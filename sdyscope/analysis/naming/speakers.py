@@ -11,14 +11,12 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from sdyscope.hlo import Computation, HloModule, Instruction
+from sdyscope.values.passing import FORMS, opcodes
 
 _SCOPE = re.compile(r'op_name="[^"]*/')
 _INDEX = re.compile(r"index=(\d+)")
 
-#: Ops that pass their first operand on, or change its form alone.
-_FORMS = frozenset(
-    {"bitcast", "convert", "copy", "copy-done", "copy-start", "reshape", "transpose"}
-)
+_FORMS = opcodes(*FORMS)
 
 #: How far it is looked for.
 _FAR = 16
