@@ -132,7 +132,7 @@ class Communicated:
         """Why they are communicated, where that is known."""
         every = (part.origin for _, part in self.parts)
         return tuple(
-            dict.fromkeys(source for source in every if source is not None and source.is_known)
+            dict.fromkeys(source for source in every if source is not None and source.known)
         )
 
 
