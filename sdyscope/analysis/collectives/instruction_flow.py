@@ -6,12 +6,12 @@ Loops and branches are ends: values that enter one have reached it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from sdyscope.hlo import CallSites, Computation, HloModule, Instruction
+from sdyscope.walk import reached
 
 #: Ops that are one with their computation, which is what has a say first.
 INLINE = ("fusion", "fusion-start", "call", "async-start", "call-start", "custom-call-start")
@@ -124,7 +124,8 @@ class InstructionFlow:
                 else:
                     ends[user.name] = user
 
-        _walk([start], step)
+        for _ in reached([start], step, _MOST):
+            pass
         return WalkEnds(tuple(ends.values()), tuple(results))
 
     def backward(
@@ -181,7 +182,8 @@ class InstructionFlow:
             else:
                 ends[maker.name] = maker
 
-        _walk(start, step)
+        for _ in reached(start, step, _MOST):
+            pass
         return WalkEnds(tuple(ends.values()), tuple(parameters))
 
     def inside(self, instruction: Instruction) -> Computation | None:
@@ -196,21 +198,6 @@ def is_joined(instruction: Instruction) -> bool:
     """Whether an instruction communicates several values at once."""
     base = instruction.opcode.removesuffix("-start")
     return base in _JOINING and len(instruction.operands) > 1
-
-
-def _walk(start: Iterable[ValuePlace], step: Callable[[ValuePlace], Iterator[ValuePlace]]) -> None:
-    """Breadth first, through places that are made as they are reached: there is no graph of them.
-
-    Elements of tuples and what is called make more places than there are instructions, and a walk
-    ends after a few of them.
-    """
-    queue = deque(start)
-    seen = set(queue)
-    while queue and len(seen) < _MOST:
-        for place in step(queue.popleft()):
-            if place not in seen:
-                seen.add(place)
-                queue.append(place)
 
 
 def _is_root(computation: Computation, name: str) -> bool:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeAlias
 
 from sdyscope.analysis.collectives.axes import axes_of_pairs
 from sdyscope.facts.cost import Pipeline
@@ -27,10 +26,9 @@ from sdyscope.hlo.loops import trip_count
 from sdyscope.hlo.model import Computation, Instruction
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.passing import FORMS, opcodes
+from sdyscope.walk import reached
 
 _PAIR = re.compile(r"\{(\d+),(\d+)\}")
-
-_Following: TypeAlias = Callable[[Instruction], Iterable[Instruction]]
 
 #: What moves numbers without making others of them.
 _MOVING = frozenset(
@@ -162,10 +160,11 @@ def _computed_on_one_side(
     What is only moved on both sides is a conveyor, that brings stages their microbatches.
     """
     root = None if body.root is None else body.root.name
-    after = _only_moved(module, [permute], lambda instruction: users.get(instruction.name, ()))
+    after = _only_moved(module, body, permute.name, lambda each: users.get(each.name, ()))
     before = _only_moved(
         module,
-        [permute],
+        body,
+        permute.name,
         lambda instruction: [
             body.instructions[name] for name in instruction.operands if name in body.instructions
         ],
@@ -173,15 +172,19 @@ def _computed_on_one_side(
     return (root in after) != any(name in carried for name in before)
 
 
-def _only_moved(module: HloModule, start: list[Instruction], following: _Following) -> set[str]:
+def _only_moved(
+    module: HloModule,
+    body: Computation,
+    start: str,
+    following: Callable[[Instruction], Iterable[Instruction]],
+) -> set[str]:
     """What is reached from an instruction through ops that compute no new numbers."""
-    seen, waiting = {instruction.name for instruction in start}, list(start)
-    while waiting:
-        for instruction in following(waiting.pop()):
-            if instruction.name not in seen and _moves(module, instruction):
-                seen.add(instruction.name)
-                waiting.append(instruction)
-    return seen
+
+    def moved(name: str) -> Iterable[str]:
+        others = following(body.instructions[name])
+        return (other.name for other in others if _moves(module, other))
+
+    return {*reached([start], moved)}
 
 
 def _moves(module: HloModule, instruction: Instruction) -> bool:
