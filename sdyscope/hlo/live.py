@@ -16,7 +16,15 @@ from functools import cached_property, lru_cache
 from typing import Final, TypeAlias
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.hlo.model import BRANCHES, CALLED, IN_PLACE, Computation, HloModule, Instruction
+from sdyscope.hlo.model import (
+    BRANCHES,
+    CALLED,
+    ELEMENTWISE,
+    IN_PLACE,
+    Computation,
+    HloModule,
+    Instruction,
+)
 from sdyscope.hlo.shape import Shape, parse_shape
 from sdyscope.values.entry_layout import EntryLayout, stored_array
 
@@ -26,20 +34,7 @@ _NOT_READING: Final = frozenset({"domain", "get-tuple-element", "tuple"})
 #: Ops that take a whole computation in, and the attributes that name it.
 _CALLS: Final = (*CALLED, "called_computation")
 
-#: Ops whose result may be written over an operand of its shape, element by element.
-ELEMENTWISE: Final = frozenset(
-    {
-        "abs", "add", "and", "atan2", "bitcast-convert", "cbrt", "ceil", "clamp", "compare",
-        "complex", "convert", "cosine", "count-leading-zeros", "divide", "erf", "exponential",
-        "exponential-minus-one", "floor", "imag", "is-finite", "log", "log-plus-one", "logistic",
-        "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power", "real",
-        "reduce-precision", "remainder", "round-nearest-afz", "round-nearest-even", "rsqrt",
-        "select", "shift-left", "shift-right-arithmetic", "shift-right-logical", "sign", "sine",
-        "sqrt", "stochastic-convert", "subtract", "tan", "tanh", "xor",
-    }
-)  # fmt: skip
-
-#: Besides those, ops whose result may be.
+#: Ops whose result may be written over an operand of its shape.
 _OVERWRITES: Final = ELEMENTWISE | {"fusion", "sort"}
 
 #: So many times the instructions of the text are followed at most, in computations that several

@@ -42,6 +42,23 @@ _KEPT = 200
 _REMEMBERED = 1 << 17
 
 
+#: Opcodes that compute one transcendental function for each element.
+TRANSCENDENTAL: Final = frozenset(
+    {
+        "atan2", "cbrt", "cosine", "erf", "exponential", "exponential-minus-one", "log",
+        "log-plus-one", "logistic", "power", "rsqrt", "sine", "sqrt", "tan", "tanh",
+    }
+)  # fmt: skip
+
+#: Opcodes that make each element of the operands' at its place.
+ELEMENTWISE: Final = TRANSCENDENTAL | {
+    "abs", "add", "and", "bitcast-convert", "ceil", "clamp", "compare", "complex", "convert",
+    "count-leading-zeros", "divide", "floor", "imag", "is-finite", "maximum", "minimum", "multiply",
+    "negate", "not", "or", "popcnt", "real", "reduce-precision", "remainder", "round-nearest-afz",
+    "round-nearest-even", "select", "shift-left", "shift-right-arithmetic", "shift-right-logical",
+    "sign", "stochastic-convert", "subtract", "xor",
+}  # fmt: skip
+
 #: Opcodes whose result is their first operand where that lies: not what may copy it.
 IN_PLACE: Final = frozenset(
     {"add-dependency", "bitcast", "domain", "opt-barrier", "optimization-barrier"}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sdyscope.hlo.live import ELEMENTWISE, LiveRanges, Overwriting, elements
-from sdyscope.hlo.model import Computation, Instruction
+from sdyscope.hlo.live import LiveRanges, Overwriting, elements
+from sdyscope.hlo.model import ELEMENTWISE, Computation, Instruction
 from sdyscope.values.dtypes import bit_width
 
 _OR_BITCAST = ELEMENTWISE | {"bitcast"}

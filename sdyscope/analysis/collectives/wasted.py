@@ -19,6 +19,7 @@ from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.facts.propagated import ValueId
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.graph import Op, OpGraph
+from sdyscope.hlo.model import ELEMENTWISE
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.passing import FORMS
@@ -62,49 +63,9 @@ class Wasted:
     scope: str = ""
 
 
-#: Ops that make of what is the same everywhere what is the same everywhere; see ``_is_alike``.
-_ALIKE = frozenset(
-    {
-        "abs",
-        "add",
-        "and",
-        "ceil",
-        "clamp",
-        "compare",
-        "concatenate",
-        "cosine",
-        "divide",
-        "dot_general",
-        "exponential",
-        "exponential_minus_one",
-        "floor",
-        "iota",
-        "log",
-        "log_plus_one",
-        "logistic",
-        "maximum",
-        "minimum",
-        "multiply",
-        "negate",
-        "not",
-        "or",
-        "pad",
-        "power",
-        "real",
-        "remainder",
-        "reverse",
-        "rsqrt",
-        "select",
-        "sign",
-        "sine",
-        "sqrt",
-        "subtract",
-        "tanh",
-        "xor",
-        "reduce",
-        "constant",
-    }
-)
+#: Ops that make of what is the same everywhere what is the same everywhere, besides those that work
+#: element by element or pass on what they are given.
+_ALIKE = frozenset({"concatenate", "constant", "dot_general", "iota", "pad", "reduce", "reverse"})
 
 #: Ops behind which a sum is the sum of what they make, besides those that pass it on.
 _LINEAR = frozenset({"negate", "reverse"})
@@ -238,7 +199,11 @@ class _Maps:
 
 
 def _is_alike(op: Op) -> bool:
-    return op.mnemonic in _ALIKE or op.passing in (*FORMS, "bits", "repeated", "part")
+    return (
+        op.mnemonic in _ALIKE
+        or op.mnemonic.replace("_", "-") in ELEMENTWISE
+        or op.passing in (*FORMS, "bits", "repeated", "part")
+    )
 
 
 def _passes_sum(user: Op, operand: int) -> int | None:
