@@ -45,7 +45,6 @@ _REPEATED = 20
 _LISTED_ALIASING = '"aliasing_operands":{"lists":['
 _LISTS = re.compile(r'\{"indices":\[([^\]]*)\]\}')
 _NUMBER = re.compile(r'"(\d+)"')
-_INDEX = re.compile(r"index=(\d+)")
 #: ``output_to_operand_aliasing={{1}: (0, {}), {}: (2, {})}``
 _ALIASING = re.compile(r"\{\s*([\d, ]*)\}:\s*\((\d+),\s*\{\s*([\d, ]*)\}")
 
@@ -420,12 +419,12 @@ class _Walk:
     def element(
         self, computation: Computation, instruction: Instruction, operands: list[Leaves]
     ) -> Leaves:
-        match = _INDEX.search(instruction.rest)
+        index = instruction.element
         whole = computation.instructions.get(instruction.operands[0])
-        if match is None or whole is None:
+        if index is None or whole is None:
             self.unfollowed.append(instruction)
             return self.new(instruction, leaves_of(instruction.shape_text))
-        offsets, index = _offsets(whole.shape_text), int(match[1])
+        offsets = _offsets(whole.shape_text)
         return operands[0][offsets[index] : offsets[index + 1]]
 
     def called(self, instruction: Instruction) -> Computation | None:
@@ -511,10 +510,9 @@ class _Walk:
                 case "parameter":
                     places[name] = list(range(count))
                 case "get-tuple-element":
-                    whole, match = instruction.operands[0], _INDEX.search(instruction.rest)
-                    if whole in places and match is not None:
+                    whole, index = instruction.operands[0], instruction.element
+                    if whole in places and index is not None:
                         offsets = _offsets(body.instructions[whole].shape_text)
-                        index = int(match[1])
                         places[name] = places[whole][offsets[index] : offsets[index + 1]]
                 case "tuple":
                     places[name] = [
@@ -666,22 +664,15 @@ def _declared(instruction: Instruction, operands: int) -> frozenset[tuple[int, i
 
 
 def _updates(computation: Computation) -> dict[int, int]:
-    root, inside = computation.root, computation.instructions
+    root = computation.root
     if root is None:
         return {}
     updated_operands: dict[int, int] = {}
     names = root.operands if root.opcode == "tuple" else (root.name,)
     for number, name in enumerate(names):
-        producer = _behind_bitcasts(inside, name)
+        producer = computation.behind(name, ("bitcast",))
         if producer is not None and producer.opcode in ("dynamic-update-slice", "scatter"):
-            updated = _behind_bitcasts(inside, producer.operands[0])
-            if updated is not None and updated.opcode == "parameter":
-                updated_operands[number] = int(updated.operand_text)
+            updated = computation.behind(producer.operands[0], ("bitcast",))
+            if updated is not None and updated.parameter is not None:
+                updated_operands[number] = updated.parameter
     return updated_operands
-
-
-def _behind_bitcasts(inside: Mapping[str, Instruction], name: str) -> Instruction | None:
-    instruction = inside.get(name)
-    while instruction is not None and instruction.opcode == "bitcast":
-        instruction = inside.get(instruction.operands[0])
-    return instruction

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -30,6 +30,7 @@ _ONLY_SHARDS = re.compile(rf'op_name="[^"]*/(?:{"|".join(ONLY_SHARD)})"')
 
 #: The computation of a fusion, found without taking the other attributes apart.
 _FUSED = re.compile(r"calls=%?([^\s,}]+)")
+_INDEX = re.compile(r"\bindex=(\d+)")
 
 #: Attributes that name what a call runs, and what a conditional does.
 CALLED: Final = ("to_apply", "calls", "called_computations")
@@ -124,6 +125,18 @@ class Instruction:
         return self._cut_off() if end < 0 else self.rest[:end]
 
     @property
+    def parameter(self) -> int | None:
+        """The number of a parameter; None of anything else."""
+        text = self.operand_text.strip() if self.opcode == "parameter" else ""
+        return int(text) if text.isdecimal() else None
+
+    @property
+    def element(self) -> int | None:
+        """Which element of a tuple a `get-tuple-element` takes; None of anything else."""
+        match = _INDEX.search(self.rest) if self.opcode == "get-tuple-element" else None
+        return None if match is None else int(match[1])
+
+    @property
     def attributes(self) -> Mapping[str, str]:
         """The attributes behind the operands, by name, as they are written."""
         attributes = _attributes(self.rest)
@@ -207,8 +220,8 @@ def _attributes(rest: str) -> Mapping[str, str] | None:
     return None if end < 0 else MappingProxyType(split_attributes(rest[end + 1 :]))
 
 
-@dataclass(frozen=True, slots=True)
-class Computation:
+@dataclass(frozen=True)
+class Computation(Once):
     """One computation.
 
     Attributes:
@@ -231,6 +244,46 @@ class Computation:
             if last.is_root:
                 return last
         return last
+
+    @property
+    def parameters(self) -> Mapping[int, Instruction]:
+        """Its parameters by their numbers."""
+        return self.once(
+            "parameters",
+            lambda: {
+                number: instruction
+                for instruction in self.instructions.values()
+                if (number := instruction.parameter) is not None
+            },
+        )
+
+    @property
+    def users(self) -> Mapping[str, list[Instruction]]:
+        """The instructions that take the result of another, by the name of that."""
+        return self.once("users", self._users)
+
+    def _users(self) -> Mapping[str, list[Instruction]]:
+        users: dict[str, list[Instruction]] = {}
+        for instruction in self.instructions.values():
+            if instruction.opcode not in ("parameter", "constant"):
+                for operand in dict.fromkeys(instruction.operands):
+                    users.setdefault(operand, []).append(instruction)
+        return users
+
+    def behind(self, name: str, opcodes: Container[str]) -> Instruction | None:
+        """The instruction of a name, or what is behind those that pass it on.
+
+        Args:
+            name: its name.
+            opcodes: what passes its first operand on.
+        """
+        instruction = self.instructions.get(name)
+        while instruction is not None and instruction.opcode in opcodes:
+            before = self.instructions.get(next(iter(instruction.operands), ""))
+            if before is None:
+                break
+            instruction = before
+        return instruction
 
 
 @dataclass(frozen=True, slots=True)

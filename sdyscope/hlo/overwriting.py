@@ -84,8 +84,8 @@ class _Fused:
         self.users: dict[str, list[tuple[str, str]]] = {}
         self.parameters: dict[int, str] = {}
         for name, instruction in computation.instructions.items():
-            if instruction.opcode == "parameter":
-                self.parameters[int(instruction.operand_text)] = name
+            if (number := instruction.parameter) is not None:
+                self.parameters[number] = name
             elif instruction.opcode != "constant":
                 for operand in dict.fromkeys(instruction.operands):
                     self.users.setdefault(operand, []).append((name, instruction.opcode))

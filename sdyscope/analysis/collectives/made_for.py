@@ -108,18 +108,12 @@ class MadeFor:
         self.tags = tags
         self.flow = InstructionFlow(module, sites)
         entry = module.computations[module.entry]
-        parameters = [
-            instruction
-            for instruction in entry.instructions.values()
-            if instruction.opcode == "parameter" and instruction.op_name
-        ]
-        self.parameters: dict[int, Instruction] = {}
-        self.arguments: dict[str, int] = {}
-        for parameter in parameters:
-            if parameter.operand_text.isdecimal() and parameter.name not in tags:
-                number = int(parameter.operand_text)
-                self.parameters[number] = parameter
-                self.arguments[parameter.op_name] = number
+        self.parameters = {
+            number: parameter
+            for number, parameter in entry.parameters.items()
+            if parameter.op_name and parameter.name not in tags
+        }
+        self.arguments = {each.op_name: number for number, each in self.parameters.items()}
 
     def purpose(
         self,
@@ -308,9 +302,9 @@ class MadeFor:
         """The values that a collective communicates; of several joined, this one."""
         operands: Sequence[str] = collective.operands
         if value is not collective and collective.name in value.operands[:1]:
-            index = value.attributes.get("index", "")
-            if index.isdecimal() and int(index) < len(operands):
-                operands = operands[int(index) : int(index) + 1]
+            index = value.element
+            if index is not None and index < len(operands):
+                operands = operands[index : index + 1]
         elif value is not collective:
             operands = (value.name,)
         return [ValuePlace(computation.name, name) for name in operands]

@@ -93,7 +93,6 @@ def _handed_on(
 ) -> Iterator[tuple[str, int, Instruction]]:
     """What a loop's body hands on along an axis, in which of the two directions."""
     carried = _carried(body)
-    users = _users(body)
     for instruction in body.instructions.values():
         if instruction.opcode not in ("collective-permute", "collective-permute-start"):
             continue
@@ -106,7 +105,7 @@ def _handed_on(
         along = _next_along(pairs, mesh)
         if along is None or _size(instruction) not in carried.values():
             continue
-        if _computed_on_one_side(module, body, instruction, users, carried):
+        if _computed_on_one_side(module, body, instruction, carried):
             yield (*along, instruction)
 
 
@@ -140,19 +139,10 @@ def _carried(body: Computation) -> Mapping[str, int]:
     }
 
 
-def _users(body: Computation) -> Mapping[str, list[Instruction]]:
-    users: dict[str, list[Instruction]] = {}
-    for instruction in body.instructions.values():
-        for operand in instruction.operands:
-            users.setdefault(operand, []).append(instruction)
-    return users
-
-
 def _computed_on_one_side(
     module: HloModule,
     body: Computation,
     permute: Instruction,
-    users: Mapping[str, list[Instruction]],
     carried: Mapping[str, int],
 ) -> bool:
     """Whether a value is only moved between the permutation and what the loop carries, on one side.
@@ -160,7 +150,7 @@ def _computed_on_one_side(
     What is only moved on both sides is a conveyor, that brings stages their microbatches.
     """
     root = None if body.root is None else body.root.name
-    after = _only_moved(module, body, permute.name, lambda each: users.get(each.name, ()))
+    after = _only_moved(module, body, permute.name, lambda each: body.users.get(each.name, ()))
     before = _only_moved(
         module,
         body,
@@ -192,15 +182,11 @@ def _moves(module: HloModule, instruction: Instruction) -> bool:
         return True
     if instruction.opcode != "fusion":
         return False
-    fused = [module.computations.get(name) for name in instruction.called("calls")]
     return all(
-        computation is not None
-        and all(
-            inner.opcode in _MOVING
-            or (inner.opcode in _INDEXING and (_is_index(inner) or inner.opcode in _PLAIN))
-            for inner in computation.instructions.values()
-        )
-        for computation in fused
+        inner.opcode in _MOVING
+        or (inner.opcode in _INDEXING and (_is_index(inner) or inner.opcode in _PLAIN))
+        for computation in module.called(instruction, "calls")
+        for inner in computation.instructions.values()
     )
 
 

@@ -14,7 +14,6 @@ from sdyscope.hlo import Computation, HloModule, Instruction
 from sdyscope.values.passing import FORMS, opcodes
 
 _SCOPE = re.compile(r'op_name="[^"]*/')
-_INDEX = re.compile(r"index=(\d+)")
 
 _FORMS = opcodes(*FORMS)
 
@@ -76,8 +75,7 @@ class Speakers:
             if at.opcode == "parameter":
                 return at if best is None and at.op_name else best or instruction
             if at.opcode == "get-tuple-element":
-                match = _INDEX.search(at.rest)
-                index = 0 if match is None else int(match[1])
+                index = at.element or 0
                 at = self.by_name.get(at.operands[0])
                 continue
             best = self._named(at, index) or best
@@ -129,11 +127,10 @@ class Speakers:
             producer = fused.instructions.get(producer.operands[1])
         elif self.speaks(instruction):
             return None
-        while producer is not None and producer.opcode in _FORMS:
-            producer = fused.instructions.get(producer.operands[0])
-        if producer is None or producer.opcode != "parameter":
+        producer = None if producer is None else fused.behind(producer.name, _FORMS)
+        if producer is None or producer.parameter is None:
             return producer if producer is None or _SCOPE.search(producer.rest) else None
-        operands, number = instruction.operands, int(producer.operand_text)
+        operands, number = instruction.operands, producer.parameter
         return self.by_name.get(operands[number]) if number < len(operands) else None
 
     def _results(self, instruction: Instruction) -> list[Instruction]:
