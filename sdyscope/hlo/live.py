@@ -664,12 +664,8 @@ def _declared(instruction: Instruction, operands: int) -> frozenset[tuple[int, i
 
 
 def _updates(computation: Computation) -> dict[int, int]:
-    root = computation.root
-    if root is None:
-        return {}
     updated_operands: dict[int, int] = {}
-    names = root.operands if root.opcode == "tuple" else (root.name,)
-    for number, name in enumerate(names):
+    for number, name in enumerate(computation.results):
         producer = computation.behind(name, ("bitcast",))
         if producer is not None and producer.opcode in ("dynamic-update-slice", "scatter"):
             updated = computation.behind(producer.operands[0], ("bitcast",))

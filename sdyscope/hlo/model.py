@@ -125,6 +125,11 @@ class Instruction:
         return self._cut_off() if end < 0 else self.rest[:end]
 
     @property
+    def base(self) -> str:
+        """The opcode of what may run asynchronously, as if it did not."""
+        return self.opcode.removesuffix("-start").removesuffix("-done")
+
+    @property
     def parameter(self) -> int | None:
         """The number of a parameter; None of anything else."""
         text = self.operand_text.strip() if self.opcode == "parameter" else ""
@@ -244,6 +249,14 @@ class Computation(Once):
             if last.is_root:
                 return last
         return last
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The names of what it gives: of a tuple its elements."""
+        root = self.root
+        if root is None:
+            return ()
+        return root.operands if root.opcode == "tuple" else (root.name,)
 
     @property
     def parameters(self) -> Mapping[int, Instruction]:

@@ -7,7 +7,7 @@ The rules are those of ``CanShareOperandBufferWithUser``
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from sdyscope.hlo.live import LiveRanges, Overwriting, elements
 from sdyscope.hlo.model import ELEMENTWISE, Computation, Instruction
@@ -89,10 +89,7 @@ class _Fused:
             elif instruction.opcode != "constant":
                 for operand in dict.fromkeys(instruction.operands):
                     self.users.setdefault(operand, []).append((name, instruction.opcode))
-        root = computation.root
-        self.results: Sequence[str] = ()
-        if root is not None:
-            self.results = root.operands if root.opcode == "tuple" else (root.name,)
+        self.results = computation.results
         self._reached: dict[tuple[int, frozenset[str]], Mapping[str, None] | None] = {}
 
     def is_elementwise(self, parameter: int) -> bool:

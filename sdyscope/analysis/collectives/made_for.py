@@ -166,7 +166,7 @@ class MadeFor:
             makers=self.of(makers.instructions[:1]),
             argument=argument,
             is_summed=maker is not None
-            and _base(maker) in _SUMS
+            and maker.base in _SUMS
             and not key.isdisjoint(self.key(maker)),
             is_certain=_GENERATED not in collective.rest,
         )
@@ -272,7 +272,7 @@ class MadeFor:
 
     def is_move(self, instruction: Instruction) -> bool:
         """Whether an instruction moves a value, for whatever op that is: it makes nothing."""
-        return _base(instruction) in _MOVES or instruction.name in self.of_moves
+        return instruction.base in _MOVES or instruction.name in self.of_moves
 
     @cached_property
     def of_moves(self) -> frozenset[str]:
@@ -283,7 +283,7 @@ class MadeFor:
         names = set[str]()
         for computation in self.flow.module.computations.values():
             for move in computation.instructions.values():
-                if _base(move) in _MOVES and (key := self.key(move)):
+                if move.base in _MOVES and (key := self.key(move)):
 
                     def passes(instruction: Instruction, key: frozenset[object] = key) -> bool:
                         is_same = not key.isdisjoint(self.key(instruction))
@@ -315,18 +315,18 @@ class MadeFor:
         """Whether devices exchanged their blocks right before, of one of several joined: of it."""
 
         def passes(instruction: Instruction) -> bool:
-            return _base(instruction) in _FORMS - _EXCHANGES
+            return instruction.base in _FORMS - _EXCHANGES
 
         places = self.places(computation, collective, value)
         ends = self.flow.backward(places, passes).instructions
-        return any(_base(instruction) in _EXCHANGES for instruction in ends)
+        return any(instruction.base in _EXCHANGES for instruction in ends)
 
     def permuted_before(
         self, computation: Computation, collective: Instruction, value: Instruction
     ) -> Instruction | None:
         """The permutation whose result this takes as it is, if there is one."""
         before = self.ends_before(computation, collective, value)
-        is_one = len(before) == 1 and _base(before[0]) == "collective-permute"
+        is_one = len(before) == 1 and before[0].base == "collective-permute"
         return before[0] if is_one and len(before[0].operands) == 1 else None
 
     def is_all(self, computation: Computation, collective: Instruction, value: Instruction) -> bool:
@@ -337,7 +337,7 @@ class MadeFor:
         after = self.flow.forward(ValuePlace(computation.name, value.name), _is_form)
         cuts = _MOVES | {"dynamic-slice"}
         goes_on = any(
-            _base(end) in cuts and self.may_be_named_alike(end, value) for end in after.instructions
+            end.base in cuts and self.may_be_named_alike(end, value) for end in after.instructions
         )
         return not goes_on and self.is_made(computation, collective, value)
 
@@ -350,7 +350,7 @@ class MadeFor:
         """
         forms, cuts = _FORMS.difference(_SUMS), _MOVES | {"dynamic-slice"}
         return not any(
-            _base(end) in forms and (_base(end) in cuts or self.may_be_named_alike(end, value))
+            end.base in forms and (end.base in cuts or self.may_be_named_alike(end, value))
             for end in self.ends_before(computation, collective, value)
         )
 
@@ -375,11 +375,11 @@ class MadeFor:
         """The all-gather whose result, in whatever form, this one gathers further; else empty."""
 
         def passes(instruction: Instruction) -> bool:
-            return _base(instruction) in _FORMS - _MOVES
+            return instruction.base in _FORMS - _MOVES
 
         ends = self.flow.backward(self.places(computation, collective, value), passes)
         before = ends.instructions if not ends.boundary else ()
-        is_gather = len(before) == 1 and _base(before[0]) == "all-gather"
+        is_gather = len(before) == 1 and before[0].base == "all-gather"
         return before[0].name if is_gather else ""
 
     def is_made_by(
@@ -401,7 +401,7 @@ class MadeFor:
         def passes(instruction: Instruction) -> bool:
             if not self.is_named(instruction):
                 return True
-            is_form = instruction.opcode in forms or _base(instruction) in forms
+            is_form = instruction.opcode in forms or instruction.base in forms
             return is_form and not key.isdisjoint(self.key(instruction))
 
         return passes
@@ -431,8 +431,3 @@ class MadeFor:
 def _is_form(instruction: Instruction) -> bool:
     """Whether its result is what it takes, element for element, on the same device."""
     return instruction.opcode in _SAME
-
-
-def _base(instruction: Instruction) -> str:
-    """The opcode of what may run asynchronously, as if it did not."""
-    return instruction.opcode.removesuffix("-start").removesuffix("-done")

@@ -423,12 +423,7 @@ def _kind(opcode: str) -> CollectiveKind | None:
 
 def _is_sliced(computation: Computation, instruction: Instruction) -> bool:
     """Whether a fusion keeps only slices of what it reduces, which makes it a reduce-scatter."""
-    root = computation.root
-    if root is None:
-        return False
-    kept: list[Instruction | None] = [root]
-    if root.opcode == "tuple":
-        kept = [computation.instructions.get(name) for name in root.operands]
+    kept = [computation.instructions.get(name) for name in computation.results]
     whole = {instruction.name}
     for element in computation.instructions.values():
         if element.opcode == "get-tuple-element" and element.operands[:1] == (instruction.name,):

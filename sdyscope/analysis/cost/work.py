@@ -295,12 +295,8 @@ def _fused(inner: Computation, operands: list[Shape | None], result: Shape) -> t
         whole = 0 if shape is None else shape.bytes
         share = 1.0 if read is None or not whole else min(read / whole, 1.0)
         pieces.append((shape, share))
-    root = inner.root
-    names: tuple[str, ...] = () if root is None else (root.name,)
-    if root is not None and root.opcode == "tuple":
-        names = root.operands
     leaves = result.elements if result.is_tuple else (result,)
-    for name, leaf in zip(names, leaves, strict=False):
+    for name, leaf in zip(inner.results, leaves, strict=False):
         written = 1.0
         update_root = inner.behind(name, ("bitcast",))
         if update_root is not None and update_root.opcode == "dynamic-update-slice" and leaf.bytes:

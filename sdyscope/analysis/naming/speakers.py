@@ -138,22 +138,16 @@ class Speakers:
         fused = self.module.fused(instruction)
         if fused is None or fused.root is None:
             return [instruction]
-        root = fused.root
-        names = root.operands if root.opcode == "tuple" else (root.name,)
-        producer = (_behind_forms(fused, fused.instructions.get(name)) for name in names)
+        producer = (_behind_forms(fused, fused.instructions.get(name)) for name in fused.results)
         return [result for result in producer if result is not None]
 
     def _result(self, computation: Computation, index: int) -> Instruction | None:
         """What makes one result of a computation."""
-        root = computation.root
+        root, results = computation.root, computation.results
         if root is None or root.opcode != "tuple":
-            producer = root
-        else:
-            operands = root.operands
-            producer = (
-                computation.instructions.get(operands[index]) if index < len(operands) else None
-            )
-        return _behind_forms(computation, producer)
+            return _behind_forms(computation, root)
+        name = results[index] if index < len(results) else ""
+        return _behind_forms(computation, computation.instructions.get(name))
 
 
 def _behind_forms(computation: Computation, producer: Instruction | None) -> Instruction | None:
