@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from sdyscope.graph.types import TensorType, parse_type
@@ -50,14 +49,14 @@ class ValueReader:
         """A type of MLIR's bindings as a value."""
         known = self._types.get(written)
         if known is None:
-            known = self._types[written] = _parsed_type(str(written))
+            known = self._types[written] = parse_type(str(written))
         return known
 
     def parsed(self, attribute: Any) -> TensorSharding:
         """An ``#sdy.sharding`` of MLIR's bindings as a value."""
         known = self._shardings.get(attribute)
         if known is None:
-            known = self._shardings[attribute] = _parsed_sharding(str(attribute))
+            known = self._shardings[attribute] = shardy.parse_tensor_sharding(str(attribute))
         return known
 
     def text(self, attribute: Any) -> str:
@@ -117,13 +116,3 @@ def without_axes(sharding: TensorSharding, names: Sequence[str]) -> TensorShardi
         for dim in sharding.dim_shardings
     )
     return replace(sharding, dim_shardings=dims)
-
-
-@lru_cache(1 << 12)
-def _parsed_type(text: str) -> TensorType:
-    return parse_type(text)
-
-
-@lru_cache(1 << 12)
-def _parsed_sharding(text: str) -> TensorSharding:
-    return shardy.parse_tensor_sharding(text)
