@@ -244,6 +244,9 @@ class Computation(Once):
     @property
     def root(self) -> Instruction | None:
         """The instruction that is its result: the one marked so, or the last."""
+        return self.once("root", self._root)
+
+    def _root(self) -> Instruction | None:
         last = None
         for last in self.instructions.values():
             if last.is_root:
