@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from sdyscope.graph.types import TensorType, parse_type
@@ -94,7 +92,7 @@ class ValueReader:
         attributes, number = around.attributes, compat.argument_number(value)
         if around.name == "sdy.manual_computation":
             manual = shardy.parse_manual_axes(str(attributes["manual_axes"])).axes
-            return without_axes(self._numbered(attributes["in_shardings"], number), manual)
+            return self._numbered(attributes["in_shardings"], number).without(manual)
         if around.name == "stablehlo.while" and "sdy.sharding" in attributes:
             return self._numbered(attributes["sdy.sharding"], number)
         if around.name != "func.func" or "arg_attrs" not in attributes:
@@ -107,12 +105,3 @@ class ValueReader:
         if each is None:
             each = self._each[attribute] = compat.shardings_per_value(attribute)
         return self.parsed(each[number])
-
-
-def without_axes(sharding: TensorSharding, names: Sequence[str]) -> TensorSharding:
-    """A sharding without some axes: that of the block which a manual computation works on."""
-    dims = tuple(
-        replace(dim, axes=tuple(axis for axis in dim.axes if axis.name not in names))
-        for dim in sharding.dim_shardings
-    )
-    return replace(sharding, dim_shardings=dims)
