@@ -155,6 +155,11 @@ class Op(NamedTuple):
         """How it gives its results; likewise."""
         return self._per_value("out_shardings")
 
+    def integers(self, name: str) -> tuple[int, ...]:
+        """The whole numbers of an attribute; none where it has none."""
+        written = self.attributes.get(name)
+        return written if isinstance(written, tuple) else ()
+
     def _per_value(self, name: str) -> tuple[TensorSharding, ...]:
         written = self.attributes.get(name)
         return written.shardings if isinstance(written, TensorShardingPerValue) else ()

@@ -195,11 +195,11 @@ def run(
             encoding=here.stream.encoding,
         )
         code = _supervise(errand.command(), answer, {**environment, **os.environ})
-        log = _read(errand.log)
+        log = read_text(errand.log)
         if verbose:
             for line in compiler_log.noteworthy(log):
                 output.say(f"compiler: {line}")
-        status = _read(errand.status)
+        status = read_text(errand.status)
         if not status:
             raise ended_early(name, code, log, progress.Trail.read(errand.trail))
         if status in ("0", "1"):
@@ -345,7 +345,8 @@ def ended_early(
     )
 
 
-def _read(path: str) -> str:
+def read_text(path: str) -> str:
+    """The text of a file; empty where there is none."""
     file = Path(path)
     return file.read_text(errors="replace") if file.exists() else ""
 
