@@ -123,6 +123,15 @@ def gradients_summed_in_each_iteration():
     return accumulated(lambda total, g: total + 0.5 * g)
 
 
+@finds("reduced-in-loop", "dot_general", compiled=True)
+def gradients_behind_a_barrier_with_another():
+    def second(total: Any, g: Any) -> Any:
+        _, g = jax.lax.optimization_barrier((jnp.float32(1.0), g))
+        return total + g
+
+    return accumulated(second)
+
+
 @spares("reduced-in-loop", compiled=True)
 def gradients_that_each_iteration_needs():
     return accumulated(lambda total, g: total + jnp.sign(g))

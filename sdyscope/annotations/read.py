@@ -27,7 +27,7 @@ from sdyscope.values.dtypes import TOKEN
 from sdyscope.values.entry_layout import OWN_MEMORY
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import Digits, Placement, axes_digits, axes_union, without
-from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
+from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.values.source import SourceLocation, line_of, own_line
 from sdyscope.values.tiling import HloSharding, TupleSharding
 
@@ -197,8 +197,7 @@ class _Walk:
     def manual_computation(self, op: Op, around: _Manual) -> Iterator[Annotation]:
         self.ordinal += 1
         ordinal = self.ordinal
-        axes = op.attributes.get("manual_axes")
-        names = axes.axes if isinstance(axes, ManualAxes) else ()
+        names = op.manual_axes
         operands = [(producer.types[edge.result]) for producer, edge in self.graph.operands(op)]
         results = list(op.types)
         sides: tuple[tuple[AnnotationKind, list[TensorType], list[Sharding | None]], ...] = (

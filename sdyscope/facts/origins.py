@@ -138,6 +138,13 @@ class CollectiveOrigin:
             followed to another.
     """
 
+    __document__ = (
+        *("kind", "known", "value", "form", "carried", "before", "after", "op", "result", "scope"),
+        *("source", "annotations", "otherwise", "otherwise_count"),
+        *("needed_otherwise", "needed_otherwise_count"),
+        *("words", "followed", "may_split", "uncertain"),
+    )
+
     kind: OriginKind
     value: str
     before: Spec | None
@@ -179,6 +186,19 @@ class CollectiveOrigin:
         """Who needs the value with another sharding without the annotations that are named."""
         return self.others("needed")
 
+    @property
+    def otherwise_count(self) -> int:
+        """How many ``otherwise`` has."""
+        return self._others_count("has")
+
+    @property
+    def needed_otherwise_count(self) -> int:
+        """How many ``needed_otherwise`` has."""
+        return self._others_count("needed")
+
+    def _others_count(self, role: OriginRole) -> int:
+        return len(self.all_together(role).by_key) - len(self.named_together(role))
+
     def others(self, role: OriginRole) -> Iterator[OriginAnnotation]:
         """Those of a role that are not named."""
         # By identity: there is an annotation for each layer, and a key takes long to compare.
@@ -206,7 +226,7 @@ class CollectiveOrigin:
         return self.kind == "split" or (sums and any(self.every_of("needed")))
 
     @property
-    def is_known(self) -> bool:
+    def known(self) -> bool:
         """Whether it leads to an annotation, or to a line of the program that says it itself."""
         return self.kind in ("program", "split") or (
             self.kind != "unknown" and bool(self.annotations)

@@ -21,7 +21,7 @@ from sdyscope.graph import ValueId as ValueId
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.placement import Placement
 from sdyscope.values.propagation_edges import EdgeNodeType, OriginSharding
-from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
+from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 
 Fate: TypeAlias = Literal["kept", "merged", "folded", "not partitioned"]
@@ -270,10 +270,8 @@ class Propagated(Summarized):
         value = self.values.get((shard_map, 0))
         if value is None or value.node is None:
             return None
-        shardings = self.graph.ops[value.node].attributes.get("in_shardings")
-        if isinstance(shardings, TensorShardingPerValue) and operand < len(shardings.shardings):
-            return shardings.shardings[operand]
-        return None
+        shardings = self.graph.ops[value.node].in_shardings
+        return shardings[operand] if operand < len(shardings) else None
 
     def settled(self) -> Propagated:
         """The same without what is read when it is first asked for: origins, steps and text.

@@ -11,8 +11,8 @@ from sdyscope.graph.attribute_values import AttributeValue as AttributeValue
 from sdyscope.graph.locations import Location
 from sdyscope.graph.op_kinds import CONSTRAINTS
 from sdyscope.graph.types import TensorType
-from sdyscope.values.passing import CALLS, Passing, passing
-from sdyscope.values.sharding import TensorSharding
+from sdyscope.values.passing import CALLS, FORMS, Passing, passing
+from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
 from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 
@@ -105,7 +105,7 @@ class Op(NamedTuple):
     @property
     def is_form(self) -> bool:
         """Whether its result is its operand, in another form at most."""
-        return self.passing in ("unchanged", "type", "shape", "order")
+        return self.passing in FORMS
 
     @property
     def is_argument(self) -> bool:
@@ -138,6 +138,31 @@ class Op(NamedTuple):
     def sharding_rule(self) -> AttributeValue | None:
         """The parsed `sdy.sharding_rule`, or its text when it was not understood."""
         return self.attributes.get("sdy.sharding_rule")
+
+    @property
+    def manual_axes(self) -> tuple[str, ...]:
+        """The axes that a `shard_map` is manual on; none of any other op."""
+        axes = self.attributes.get("manual_axes")
+        return axes.axes if isinstance(axes, ManualAxes) else ()
+
+    @property
+    def in_shardings(self) -> tuple[TensorSharding, ...]:
+        """How a `shard_map` or a named computation takes its operands; none of any other op."""
+        return self._per_value("in_shardings")
+
+    @property
+    def out_shardings(self) -> tuple[TensorSharding, ...]:
+        """How it gives its results; likewise."""
+        return self._per_value("out_shardings")
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """The whole numbers of an attribute; none where it has none."""
+        written = self.attributes.get(name)
+        return written if isinstance(written, tuple) else ()
+
+    def _per_value(self, name: str) -> tuple[TensorSharding, ...]:
+        written = self.attributes.get(name)
+        return written.shardings if isinstance(written, TensorShardingPerValue) else ()
 
     @property
     def callee(self) -> str | None:

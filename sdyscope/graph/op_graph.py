@@ -23,6 +23,7 @@ from sdyscope.graph.model import (
 )
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation, line_of
+from sdyscope.walk import reached
 
 if TYPE_CHECKING:
     from sdyscope.graph.networkx_graph import ModuleGraph
@@ -257,22 +258,15 @@ class OpGraph(Summarized):
         return frozenset(op.id for op in self.inside(entered))
 
     def inside(self, ops: Iterable[Op]) -> Iterator[Op]:
-        """What is in the regions of some ops, and in the functions called by them or there.
+        """What is in the regions of some ops, and in the functions called by them or there."""
 
-        By hand: NetworkX takes 3 times as long (benchmarks/walks.py), most of it to make the graph
-        of regions and calls, which nothing else asks for.
-        """
-        seen: set[int] = set()
-        waiting = [*ops]
-        while waiting:
-            at = waiting.pop()
-            callee = self.callee(at)
-            called = [] if callee is None else self.children(callee.op)
-            for inner in (*self.children(at), *called):
-                if inner.id not in seen:
-                    seen.add(inner.id)
-                    waiting.append(inner)
-                    yield inner
+        def within(node: int) -> list[int]:
+            callee = self.callee(node)
+            called = () if callee is None else self._children.get(callee.op, ())
+            return [*self._children.get(node, ()), *called]
+
+        first = dict.fromkeys(inner for op in ops for inner in within(op.id))
+        return map(self.ops.__getitem__, reached(first, within))
 
     def scope(self, op: Op | int) -> str:
         """The scope of an op with that of the `shard_map` around it, whose body JAX names anew."""

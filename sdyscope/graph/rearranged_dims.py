@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 from sdyscope.graph.model import Op
 
@@ -20,7 +19,7 @@ def rearranged_dims(op: Op, shape: Sequence[int]) -> frozenset[int]:
     match op.mnemonic:
         case "slice":
             starts, limits, strides = (
-                _numbers(op, name) for name in ("start_indices", "limit_indices", "strides")
+                op.integers(name) for name in ("start_indices", "limit_indices", "strides")
             )
             whole = [(0, size, 1) for size in shape]
             taken = zip(starts, limits, strides, strict=False)
@@ -30,14 +29,14 @@ def rearranged_dims(op: Op, shape: Sequence[int]) -> frozenset[int]:
                 if own != all_of_it
             )
         case "pad":
-            edges = (_numbers(op, f"{edge}") for edge in ("edge_padding_low", "edge_padding_high"))
-            padded = zip(*edges, _numbers(op, "interior_padding"), strict=False)
+            edges = (op.integers(f"{edge}") for edge in ("edge_padding_low", "edge_padding_high"))
+            padded = zip(*edges, op.integers("interior_padding"), strict=False)
             return frozenset(dim for dim, sizes in enumerate(padded) if any(sizes))
         case "concatenate" | "sort":
             dim = op.attributes.get("dimension")
             return frozenset((dim % max(len(shape), 1),) if isinstance(dim, int) else ())
         case "reverse":
-            return frozenset(_numbers(op, "dimensions"))
+            return frozenset(op.integers("dimensions"))
     return frozenset()
 
 
@@ -62,14 +61,9 @@ def operand_given_back(op: Op, shapes: Sequence[Sequence[int] | None]) -> int | 
             return 1 if given[1] == result else None
         case "concatenate":  # The others are empty.
             return alike[0] if len(alike) == 1 else None
-        case "pad" if len(_numbers(op, "edge_padding_low")) == len(result):
+        case "pad" if len(op.integers("edge_padding_low")) == len(result):
             return None if rearranged_dims(op, result) else 0
         case "reverse" | "sort":
             moved = rearranged_dims(op, result)
             return 0 if moved and all(result[dim] == 1 for dim in moved) else None
     return None
-
-
-def _numbers(op: Op, name: str) -> tuple[int, ...]:
-    numbers = op.attributes.get(name)
-    return cast("tuple[int, ...]", numbers) if isinstance(numbers, tuple) else ()

@@ -32,15 +32,15 @@ def same_dims(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[Tenso
         case "scatter":
             yield from _of_scatter(op, shapes)
         case "transpose":
-            order = _integers(op, "permutation")
+            order = op.integers("permutation")
             yield from (((0, dim), (last, at)) for at, dim in enumerate(order))
         case "broadcast_in_dim":
-            dims = _integers(op, "broadcast_dimensions")
+            dims = op.integers("broadcast_dimensions")
             for dim, at in enumerate(dims):
                 if shapes[0][dim] == shapes[last][at]:
                     yield (0, dim), (last, at)
         case "reduce":
-            reduced, inputs = _integers(op, "dimensions"), len(shapes) // 3
+            reduced, inputs = op.integers("dimensions"), len(shapes) // 3
             kept = (dim for dim in range(len(shapes[0])) if dim not in reduced)
             for at, dim in enumerate(kept):
                 given = ((tensor, dim) for tensor in range(inputs))
@@ -60,11 +60,6 @@ def same_dims(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[Tenso
                     if len(shape) == rank:
                         by_size.setdefault(shape[dim], []).append((tensor, dim))
                 yield from map(tuple, by_size.values())
-
-
-def _integers(op: Op, name: str) -> tuple[int, ...]:
-    written = op.attributes.get(name)
-    return cast("tuple[int, ...]", written) if isinstance(written, tuple) else ()
 
 
 def _of_product(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[TensorDim, ...]]:
@@ -89,7 +84,7 @@ def _of_product(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[Ten
 def _of_lookup(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[TensorDim, ...]]:
     """What is taken whole, and what the indices have besides themselves."""
     numbers = op.attributes.get("dimension_numbers")
-    sizes = _integers(op, "slice_sizes")
+    sizes = op.integers("slice_sizes")
     if not isinstance(numbers, Mapping) or len(sizes) != len(shapes[0]):
         return
     offset, gone, at = (

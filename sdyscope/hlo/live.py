@@ -16,34 +16,25 @@ from functools import cached_property, lru_cache
 from typing import Final, TypeAlias
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.hlo.model import BRANCHES, CALLED, Computation, HloModule, Instruction
+from sdyscope.hlo.model import (
+    BRANCHES,
+    CALLED,
+    ELEMENTWISE,
+    IN_PLACE,
+    Computation,
+    HloModule,
+    Instruction,
+)
 from sdyscope.hlo.shape import Shape, parse_shape
 from sdyscope.values.entry_layout import EntryLayout, stored_array
 
-#: Ops whose result is their first operand, as it is.
-_PASSING: Final = frozenset(
-    {"add-dependency", "bitcast", "domain", "opt-barrier", "optimization-barrier"}
-)
-#: Of these, and of tuples, no buffer is read.
+#: Of those that are in place, and of tuples, no buffer is read.
 _NOT_READING: Final = frozenset({"domain", "get-tuple-element", "tuple"})
 
 #: Ops that take a whole computation in, and the attributes that name it.
 _CALLS: Final = (*CALLED, "called_computation")
 
-#: Ops whose result may be written over an operand of its shape, element by element.
-ELEMENTWISE: Final = frozenset(
-    {
-        "abs", "add", "and", "atan2", "bitcast-convert", "cbrt", "ceil", "clamp", "compare",
-        "complex", "convert", "cosine", "count-leading-zeros", "divide", "erf", "exponential",
-        "exponential-minus-one", "floor", "imag", "is-finite", "log", "log-plus-one", "logistic",
-        "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power", "real",
-        "reduce-precision", "remainder", "round-nearest-afz", "round-nearest-even", "rsqrt",
-        "select", "shift-left", "shift-right-arithmetic", "shift-right-logical", "sign", "sine",
-        "sqrt", "stochastic-convert", "subtract", "tan", "tanh", "xor",
-    }
-)  # fmt: skip
-
-#: Besides those, ops whose result may be.
+#: Ops whose result may be written over an operand of its shape.
 _OVERWRITES: Final = ELEMENTWISE | {"fusion", "sort"}
 
 #: So many times the instructions of the text are followed at most, in computations that several
@@ -54,7 +45,6 @@ _REPEATED = 20
 _LISTED_ALIASING = '"aliasing_operands":{"lists":['
 _LISTS = re.compile(r'\{"indices":\[([^\]]*)\]\}')
 _NUMBER = re.compile(r'"(\d+)"')
-_INDEX = re.compile(r"index=(\d+)")
 #: ``output_to_operand_aliasing={{1}: (0, {}), {}: (2, {})}``
 _ALIASING = re.compile(r"\{\s*([\d, ]*)\}:\s*\((\d+),\s*\{\s*([\d, ]*)\}")
 
@@ -362,7 +352,7 @@ class _Walk:
                 opcode == "call" and self.called(instruction) is not None
             )
             if opcode not in _NOT_READING and not followed:
-                reads = opcode not in _PASSING
+                reads = opcode not in IN_PLACE
                 for operand in known:
                     for value in operand:
                         if now > ends[value]:
@@ -398,7 +388,7 @@ class _Walk:
             return self.element(computation, instruction, operands)
         if opcode == "tuple":
             return [value for operand in operands for value in operand]
-        if opcode in _PASSING:
+        if opcode in IN_PLACE:
             return operands[0] if operands else []
         leaves = leaves_of(instruction.shape_text)
         match opcode:
@@ -429,12 +419,12 @@ class _Walk:
     def element(
         self, computation: Computation, instruction: Instruction, operands: list[Leaves]
     ) -> Leaves:
-        match = _INDEX.search(instruction.rest)
+        index = instruction.element
         whole = computation.instructions.get(instruction.operands[0])
-        if match is None or whole is None:
+        if index is None or whole is None:
             self.unfollowed.append(instruction)
             return self.new(instruction, leaves_of(instruction.shape_text))
-        offsets, index = _offsets(whole.shape_text), int(match[1])
+        offsets = _offsets(whole.shape_text)
         return operands[0][offsets[index] : offsets[index + 1]]
 
     def called(self, instruction: Instruction) -> Computation | None:
@@ -520,10 +510,9 @@ class _Walk:
                 case "parameter":
                     places[name] = list(range(count))
                 case "get-tuple-element":
-                    whole, match = instruction.operands[0], _INDEX.search(instruction.rest)
-                    if whole in places and match is not None:
+                    whole, index = instruction.operands[0], instruction.element
+                    if whole in places and index is not None:
                         offsets = _offsets(body.instructions[whole].shape_text)
-                        index = int(match[1])
                         places[name] = places[whole][offsets[index] : offsets[index + 1]]
                 case "tuple":
                     places[name] = [
@@ -532,7 +521,7 @@ class _Walk:
                         for place in places.get(operand)
                         or [-1] * len(leaves_of(body.instructions[operand].shape_text))
                     ]
-                case opcode if opcode in _PASSING and instruction.operands[0] in places:
+                case opcode if opcode in IN_PLACE and instruction.operands[0] in places:
                     places[name] = places[instruction.operands[0]]
         root = body.root
         last = [] if root is None else places.get(root.name, [])
@@ -675,22 +664,11 @@ def _declared(instruction: Instruction, operands: int) -> frozenset[tuple[int, i
 
 
 def _updates(computation: Computation) -> dict[int, int]:
-    root, inside = computation.root, computation.instructions
-    if root is None:
-        return {}
     updated_operands: dict[int, int] = {}
-    names = root.operands if root.opcode == "tuple" else (root.name,)
-    for number, name in enumerate(names):
-        producer = _behind_bitcasts(inside, name)
+    for number, name in enumerate(computation.results):
+        producer = computation.behind(name, ("bitcast",))
         if producer is not None and producer.opcode in ("dynamic-update-slice", "scatter"):
-            updated = _behind_bitcasts(inside, producer.operands[0])
-            if updated is not None and updated.opcode == "parameter":
-                updated_operands[number] = int(updated.operand_text)
+            updated = computation.behind(producer.operands[0], ("bitcast",))
+            if updated is not None and updated.parameter is not None:
+                updated_operands[number] = updated.parameter
     return updated_operands
-
-
-def _behind_bitcasts(inside: Mapping[str, Instruction], name: str) -> Instruction | None:
-    instruction = inside.get(name)
-    while instruction is not None and instruction.opcode == "bitcast":
-        instruction = inside.get(instruction.operands[0])
-    return instruction

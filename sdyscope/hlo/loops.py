@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from sdyscope.hlo.model import Computation, HloModule, Instruction
-from sdyscope.values.passing import passes
+from sdyscope.values.passing import opcodes
 
 # XLA's own analysis (WhileLoopTripCountAnnotator); older printers escape the JSON as a string.
 _KNOWN = re.compile(r'\\?"known_trip_count\\?":\s*\{\\?"n\\?":\s*\\?"?(\d+)')
 _INTEGER = re.compile(r"-?\d+$")
+_PASSING = opcodes("unchanged", "type", "shape")
 
 #: Comparisons in which the sides are exchanged.
 MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
@@ -77,14 +78,14 @@ def known_before(body: Computation) -> frozenset[str]:
 
 def _stays(body: Computation, name: str, index: int) -> bool:
     """Whether an element of a loop's tuple stays as it is, or grows by constants."""
-    value = _through(body, name)
+    value = body.behind(name, _PASSING)
     if value is None:
         return False
     if given_element(body, value) is not None:
         return given_element(body, value) == index
     if not re.match(r"[su]\d+\[\](\{|$)", value.shape_text):
         return False
-    sides = [_through(body, side) for side in value.operands]
+    sides = [body.behind(side, _PASSING) for side in value.operands]
     return all(
         side is not None and (side.opcode == "constant" or given_element(body, side) == index)
         for side in sides
@@ -93,7 +94,7 @@ def _stays(body: Computation, name: str, index: int) -> bool:
 
 def given_element(body: Computation, instruction: Instruction | None) -> int | None:
     """Which element of a body's parameter an instruction takes; None for any other instruction."""
-    index = None if instruction is None else _index(instruction)
+    index = None if instruction is None else instruction.element
     if instruction is None or index is None:
         return None
     source = body.instructions.get(next(iter(instruction.operands), ""))
@@ -131,20 +132,22 @@ def _comparison(module: HloModule, condition: Computation) -> tuple[int, str, in
         inner = None if fused is None else fused.root
         if fused is None or inner is None or inner.opcode != "compare":
             return None
-        inside = [_through(fused, name) for name in inner.operands]
+        inside = [fused.behind(name, _PASSING) for name in inner.operands]
         if any(side is None for side in inside):
             return None
         direction = inner.attributes.get("direction", "")
         known: list[Instruction | None] = []
         for side in inside:
-            if side is not None and side.opcode == "parameter" and side.operand_text.isdecimal():
-                number = int(side.operand_text)
-                known.append(_through(condition, sides[number]) if number < len(sides) else None)
+            number = None if side is None else side.parameter
+            if number is not None:
+                known.append(
+                    condition.behind(sides[number], _PASSING) if number < len(sides) else None
+                )
             else:
                 known.append(side)
     elif root.opcode == "compare":
         direction = root.attributes.get("direction", "")
-        known = [_through(condition, name) for name in sides]
+        known = [condition.behind(name, _PASSING) for name in sides]
     else:
         return None
     if len(known) != 2 or direction not in MIRRORED:
@@ -153,7 +156,7 @@ def _comparison(module: HloModule, condition: Computation) -> tuple[int, str, in
     if left is not None and left.opcode == "constant":
         left, right, direction = right, left, MIRRORED[direction]
     limit = None if right is None else _number(right)
-    index = None if left is None else _index(left)
+    index = None if left is None else left.element
     return None if limit is None or index is None else (index, direction, limit)
 
 
@@ -163,16 +166,16 @@ def _step(body: Computation, index: int) -> int | None:
     if root is None:
         return None
     name = _element(body, root.name, index)
-    grown = None if name is None else _through(body, name)
+    grown = None if name is None else body.behind(name, _PASSING)
     if grown is None or grown.opcode not in ("add", "subtract"):
         return None
-    first, second = (_through(body, side) for side in grown.operands)
+    first, second = (body.behind(side, _PASSING) for side in grown.operands)
     if first is None or second is None:
         return None
     if grown.opcode == "add" and first.opcode == "constant":
         first, second = second, first
     size = _number(second)
-    if size is None or _index(first) != index:
+    if size is None or first.element != index:
         return None
     return size if grown.opcode == "add" else -size
 
@@ -186,29 +189,10 @@ def _element(computation: Computation, name: str, index: int) -> str | None:
 
 
 def _constant(computation: Computation, name: str) -> int | None:
-    instruction = _through(computation, name)
+    instruction = computation.behind(name, _PASSING)
     return None if instruction is None else _number(instruction)
-
-
-def _through(computation: Computation, name: str) -> Instruction | None:
-    """The instruction that makes a number, seen through those that pass it on."""
-    instruction = computation.instructions.get(name)
-    while (
-        instruction is not None
-        and passes(instruction.opcode, "unchanged", "type", "shape")
-        and len(instruction.operands) == 1
-    ):
-        instruction = computation.instructions.get(instruction.operands[0])
-    return instruction
 
 
 def _number(instruction: Instruction) -> int | None:
     text = instruction.operand_text.strip()
     return int(text) if instruction.opcode == "constant" and _INTEGER.match(text) else None
-
-
-def _index(instruction: Instruction) -> int | None:
-    text = (
-        instruction.attributes.get("index", "") if instruction.opcode == "get-tuple-element" else ""
-    )
-    return int(text) if text.isdecimal() else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -30,6 +30,7 @@ _ONLY_SHARDS = re.compile(rf'op_name="[^"]*/(?:{"|".join(ONLY_SHARD)})"')
 
 #: The computation of a fusion, found without taking the other attributes apart.
 _FUSED = re.compile(r"calls=%?([^\s,}]+)")
+_INDEX = re.compile(r"\bindex=(\d+)")
 
 #: Attributes that name what a call runs, and what a conditional does.
 CALLED: Final = ("to_apply", "calls", "called_computations")
@@ -42,20 +43,39 @@ _KEPT = 200
 _REMEMBERED = 1 << 17
 
 
+#: Opcodes that compute one transcendental function for each element.
+TRANSCENDENTAL: Final = frozenset(
+    {
+        "atan2", "cbrt", "cosine", "erf", "exponential", "exponential-minus-one", "log",
+        "log-plus-one", "logistic", "power", "rsqrt", "sine", "sqrt", "tan", "tanh",
+    }
+)  # fmt: skip
+
+#: Opcodes that make each element of the operands' at its place.
+ELEMENTWISE: Final = TRANSCENDENTAL | {
+    "abs", "add", "and", "bitcast-convert", "ceil", "clamp", "compare", "complex", "convert",
+    "count-leading-zeros", "divide", "floor", "imag", "is-finite", "maximum", "minimum", "multiply",
+    "negate", "not", "or", "popcnt", "real", "reduce-precision", "remainder", "round-nearest-afz",
+    "round-nearest-even", "select", "shift-left", "shift-right-arithmetic", "shift-right-logical",
+    "sign", "stochastic-convert", "subtract", "xor",
+}  # fmt: skip
+
+#: Opcodes whose result is their first operand where that lies: not what may copy it.
+IN_PLACE: Final = frozenset(
+    {"add-dependency", "bitcast", "domain", "opt-barrier", "optimization-barrier"}
+)
+
 #: Opcodes of instructions for which a device runs nothing.
 NOTHING_RUNS: Final = frozenset(
     {
+        *IN_PLACE,
         "parameter",
         "constant",
         "tuple",
         "get-tuple-element",
-        "bitcast",
         "after-all",
         "partition-id",
         "replica-id",
-        "opt-barrier",
-        "add-dependency",
-        "domain",
     }
 )
 
@@ -103,6 +123,23 @@ class Instruction:
         """What stands between the parentheses."""
         end = end_of_operands(self.rest)
         return self._cut_off() if end < 0 else self.rest[:end]
+
+    @property
+    def base(self) -> str:
+        """The opcode of what may run asynchronously, as if it did not."""
+        return self.opcode.removesuffix("-start").removesuffix("-done")
+
+    @property
+    def parameter(self) -> int | None:
+        """The number of a parameter; None of anything else."""
+        text = self.operand_text.strip() if self.opcode == "parameter" else ""
+        return int(text) if text.isdecimal() else None
+
+    @property
+    def element(self) -> int | None:
+        """Which element of a tuple a `get-tuple-element` takes; None of anything else."""
+        match = _INDEX.search(self.rest) if self.opcode == "get-tuple-element" else None
+        return None if match is None else int(match[1])
 
     @property
     def attributes(self) -> Mapping[str, str]:
@@ -188,8 +225,8 @@ def _attributes(rest: str) -> Mapping[str, str] | None:
     return None if end < 0 else MappingProxyType(split_attributes(rest[end + 1 :]))
 
 
-@dataclass(frozen=True, slots=True)
-class Computation:
+@dataclass(frozen=True)
+class Computation(Once):
     """One computation.
 
     Attributes:
@@ -207,11 +244,62 @@ class Computation:
     @property
     def root(self) -> Instruction | None:
         """The instruction that is its result: the one marked so, or the last."""
+        return self.once("root", self._root)
+
+    def _root(self) -> Instruction | None:
         last = None
         for last in self.instructions.values():
             if last.is_root:
                 return last
         return last
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The names of what it gives: of a tuple its elements."""
+        root = self.root
+        if root is None:
+            return ()
+        return root.operands if root.opcode == "tuple" else (root.name,)
+
+    @property
+    def parameters(self) -> Mapping[int, Instruction]:
+        """Its parameters by their numbers."""
+        return self.once(
+            "parameters",
+            lambda: {
+                number: instruction
+                for instruction in self.instructions.values()
+                if (number := instruction.parameter) is not None
+            },
+        )
+
+    @property
+    def users(self) -> Mapping[str, list[Instruction]]:
+        """The instructions that take the result of another, by the name of that."""
+        return self.once("users", self._users)
+
+    def _users(self) -> Mapping[str, list[Instruction]]:
+        users: dict[str, list[Instruction]] = {}
+        for instruction in self.instructions.values():
+            if instruction.opcode not in ("parameter", "constant"):
+                for operand in dict.fromkeys(instruction.operands):
+                    users.setdefault(operand, []).append(instruction)
+        return users
+
+    def behind(self, name: str, opcodes: Container[str]) -> Instruction | None:
+        """The instruction of a name, or what is behind those that pass it on.
+
+        Args:
+            name: its name.
+            opcodes: what passes its first operand on.
+        """
+        instruction = self.instructions.get(name)
+        while instruction is not None and instruction.opcode in opcodes:
+            before = self.instructions.get(next(iter(instruction.operands), ""))
+            if before is None:
+                break
+            instruction = before
+        return instruction
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ The rules are those of ``CanShareOperandBufferWithUser``
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 
-from sdyscope.hlo.live import ELEMENTWISE, LiveRanges, Overwriting, elements
-from sdyscope.hlo.model import Computation, Instruction
+from sdyscope.hlo.live import LiveRanges, Overwriting, elements
+from sdyscope.hlo.model import ELEMENTWISE, Computation
 from sdyscope.values.dtypes import bit_width
+from sdyscope.walk import reached
 
 _OR_BITCAST = ELEMENTWISE | {"bitcast"}
 _REDUCTIONS = frozenset({"reduce"})
@@ -31,7 +32,6 @@ class Overwrites:
         self._sites: dict[int, Overwriting] = {
             result: site for site in live.overwriting for result in site.results if result >= 0
         }
-        self._fused: dict[str, _Fused] = {}
 
     def may(self, result: int, value: int) -> bool:
         """Whether a value may be written over another that its maker reads."""
@@ -55,87 +55,45 @@ class Overwrites:
         instruction = self.live.schedule[site.position]
         match instruction.opcode:
             case "fusion":
-                fused = self._fusion(instruction)
+                fused = self.live.module.fused(instruction)
                 if fused is None:
                     return False
-                if self.gpu:
-                    alike = _size(given[2]) == _size(text)
-                    # The emitter of reductions is through with them before it writes anything else.
-                    reduces = "kind=kInput" in instruction.rest
-                    return alike and fused.leads(operand, result, reduces=reduces)
-                return given[2] == text and fused.is_elementwise(operand)
+                if not self.gpu:
+                    return (
+                        given[2] == text and _derived_from(fused, operand, ELEMENTWISE) is not None
+                    )
+                # The emitter of reductions is through with them before it writes anything else.
+                ends = _REDUCTIONS if "kind=kInput" in instruction.rest else frozenset[str]()
+                derived = _derived_from(fused, operand, _OR_BITCAST, ends) or frozenset()
+                return _size(given[2]) == _size(text) and fused.results[result] in derived
             case "sort":
                 return given[2] == text and result == operand
         return given[2] == text
 
-    def _fusion(self, instruction: Instruction) -> _Fused | None:
-        computation = self.live.module.fused(instruction)
-        if computation is None:
+
+def _derived_from(
+    fused: Computation, parameter: int, through: frozenset[str], ends: frozenset[str] = frozenset()
+) -> frozenset[str] | None:
+    """What is made of a parameter by some ops; None where others are, but for those at ends."""
+    key = parameter, through | ends
+    return fused.once(key, lambda: _followed(fused, parameter, through, ends | {"tuple"}))
+
+
+def _followed(
+    fused: Computation, parameter: int, through: frozenset[str], ends: frozenset[str]
+) -> frozenset[str] | None:
+    if parameter not in fused.parameters:
+        return None
+    start, names = fused.parameters[parameter].name, set[str]()
+
+    def further(name: str) -> Iterator[str]:
+        return (user.name for user in fused.users.get(name, ()) if user.opcode not in ends)
+
+    for name in reached([start], further):
+        if name != start and fused.instructions[name].opcode not in through:
             return None
-        if computation.name not in self._fused:
-            self._fused[computation.name] = _Fused(computation)
-        return self._fused[computation.name]
-
-
-class _Fused:
-    """The computation of a fusion."""
-
-    def __init__(self, computation: Computation) -> None:
-        self.users: dict[str, list[tuple[str, str]]] = {}
-        self.parameters: dict[int, str] = {}
-        for name, instruction in computation.instructions.items():
-            if instruction.opcode == "parameter":
-                self.parameters[int(instruction.operand_text)] = name
-            elif instruction.opcode != "constant":
-                for operand in dict.fromkeys(instruction.operands):
-                    self.users.setdefault(operand, []).append((name, instruction.opcode))
-        root = computation.root
-        self.results: Sequence[str] = ()
-        if root is not None:
-            self.results = root.operands if root.opcode == "tuple" else (root.name,)
-        self._reached: dict[tuple[int, frozenset[str]], Mapping[str, None] | None] = {}
-
-    def is_elementwise(self, parameter: int) -> bool:
-        """Whether all that is made of a parameter is made element by element."""
-        return self._reach(parameter, ELEMENTWISE, frozenset()) is not None
-
-    def leads(self, parameter: int, result: int, *, reduces: bool) -> bool:
-        """Whether that is so with bitcasts among it, and a result is made of the parameter.
-
-        Args:
-            parameter: which parameter.
-            result: which result.
-            reduces: whether reductions may be made of it too.
-        """
-        reached = self._reach(parameter, _OR_BITCAST, _REDUCTIONS if reduces else frozenset())
-        return reached is not None and self.results[result] in reached
-
-    def _reach(
-        self, parameter: int, through: frozenset[str], ends: frozenset[str]
-    ) -> Mapping[str, None] | None:
-        """What is made of a parameter by some ops; None where others are, but for those at ends."""
-        key = (parameter, through | ends)
-        if key not in self._reached:
-            self._reached[key] = self._followed(parameter, through, ends | {"tuple"})
-        return self._reached[key]
-
-    def _followed(
-        self, parameter: int, through: frozenset[str], ends: frozenset[str]
-    ) -> Mapping[str, None] | None:
-        start = self.parameters.get(parameter)
-        if start is None:
-            return None
-        reached = {start: None}
-        open_names = [start]
-        while open_names:
-            for name, opcode in self.users.get(open_names.pop(), ()):
-                if name in reached or opcode in ends:
-                    continue
-                if opcode not in through:
-                    return None
-                reached[name] = None
-                open_names.append(name)
-        return reached
+        names.add(name)
+    return frozenset(names)
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -68,8 +68,9 @@ def conflicting_constraints(subject: Subject) -> Iterator[Message]:
         by_value.setdefault((producer.id, edge.result), []).append(constraint)
 
 
-#: Ops between two constraints that make no other use of a value.
-_PASSING = frozenset({"convert", "optimization_barrier", "negate"})
+#: Ops that neither move a value nor compute with it but its type and sign. Not all that ``passing``
+#: has: a `reshard` moves, and of another shape a value has other dimensions to constrain.
+_IDLE = frozenset({"convert", "optimization_barrier", "negate"})
 
 
 @rule("resharded-twice", "warning")
@@ -125,7 +126,7 @@ def _before(
             return None
         if op.id in constraints:
             return constraints[op.id]
-        if op.kind.rpartition(".")[2] not in _PASSING:
+        if op.mnemonic not in _IDLE:
             return None
     return None
 

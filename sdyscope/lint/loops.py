@@ -8,12 +8,15 @@ from sdyscope.analysis.collectives.totals import Collective
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.hlo import Computation, Instruction, call_sites
+from sdyscope.hlo.loops import given_element
 from sdyscope.lint.rule import Message, rule, severity_of
 from sdyscope.lint.subject import Subject
-from sdyscope.values.passing import passes
+from sdyscope.values.passing import opcodes
 from sdyscope.values.placement import Placement
 from sdyscope.words.counts import size, times_text
 from sdyscope.words.mesh import over_text
+
+_PASSING = opcodes("unchanged", "shape")
 
 #: Ops that are not the same each time although their operands are.
 _VARYING = frozenset(
@@ -91,8 +94,8 @@ def _invariant(body: Computation, passed: Sequence[bool] | None = None) -> froze
     carried = root.operands if root is not None and root.opcode == "tuple" else ()
     for instruction in body.instructions.values():
         if instruction.opcode == "parameter":
-            number = int(instruction.operand_text) if instruction.operand_text.isdecimal() else -1
-            if passed is not None and 0 <= number < len(passed) and passed[number]:
+            number = instruction.parameter
+            if passed is not None and number is not None and any(passed[number : number + 1]):
                 names.add(instruction.name)
             continue
         is_made = (
@@ -107,26 +110,10 @@ def _invariant(body: Computation, passed: Sequence[bool] | None = None) -> froze
 
 def _is_carried(body: Computation, instruction: Instruction, carried: Sequence[str]) -> bool:
     """Whether a value is an element of a loop's tuple that its body hands on as it is."""
-    index = _element(body, instruction.name) if instruction.opcode == "get-tuple-element" else None
-    if index is None or not index.isdecimal() or int(index) >= len(carried):
+    index = given_element(body, instruction)
+    if index is None or index >= len(carried):
         return False
-    return _element(body, carried[int(index)]) == index
-
-
-def _element(body: Computation, name: str) -> str | None:
-    """Which element of the loop's tuple a value is, passed on as it is; None where it is none."""
-    instruction = body.instructions.get(name)
-    while (
-        instruction is not None
-        and passes(instruction.opcode, "unchanged", "shape")
-        and instruction.operands
-    ):
-        instruction = body.instructions.get(instruction.operands[0])
-    if instruction is None or instruction.opcode != "get-tuple-element" or not instruction.operands:
-        return None
-    source = body.instructions.get(instruction.operands[0])
-    is_own = source is not None and source.opcode == "parameter"
-    return instruction.attributes.get("index") if is_own else None
+    return given_element(body, body.behind(carried[index], _PASSING)) == index
 
 
 def _gathered(subject: Subject, collective: Collective) -> Message:

@@ -10,7 +10,6 @@ from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.sharding import ManualAxes, TensorShardingPerValue
 
 _Varies: TypeAlias = Literal["no", "yes", "unknown"]
 """Whether a value differs between the devices along an axis."""
@@ -45,10 +44,7 @@ _ALONG_AXES = _JOINING | {"all_to_all", "collective_permute", "reduce_scatter"}
 def manual_bodies(subject: Subject) -> Iterator[tuple[Op, str, ManualBody]]:
     """Each shard_map of a program under Shardy, with each of its axes of several devices."""
     for op in subject.graph.operations():
-        manual = op.attributes.get("manual_axes")
-        if op.kind != "sdy.manual_computation" or not isinstance(manual, ManualAxes):
-            continue
-        for axis in manual.axes:
+        for axis in op.manual_axes:
             if subject.mesh.shape.get(axis, 1) > 1:
                 yield op, axis, ManualBody(subject.graph, subject.mesh, op, axis)
 
@@ -59,8 +55,7 @@ class ManualBody:
     def __init__(self, graph: OpGraph, mesh: Mesh, op: Op, axis: str) -> None:
         self.graph, self.mesh, self.op, self.axis = graph, mesh, op, axis
         self._known: dict[ValueId, _Varies] = {}
-        given = op.attributes.get("in_shardings")
-        self._given = given.shardings if isinstance(given, TensorShardingPerValue) else ()
+        self._given = op.in_shardings
 
     def varies(self, value: ValueId) -> _Varies:
         """Whether a value differs between the devices along the axis."""

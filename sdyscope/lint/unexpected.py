@@ -13,6 +13,7 @@ from sdyscope.lint.batch import batches
 from sdyscope.lint.placed import Placed, axes_of, spec_words
 from sdyscope.lint.rule import Message, NotApplicable, rule, severity_of
 from sdyscope.lint.subject import Subject
+from sdyscope.values.passing import FORMS
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import listed, size
 from sdyscope.words.mesh import listed_axes
@@ -162,7 +163,7 @@ def _argument(graph: OpGraph, path: Sequence[int], number: int) -> int | None:
             # What a function returns: its last op hands it on.
             calls.append(producer)
             op, number = graph.children(callee.op)[-1], edge.result
-        elif producer.passing in ("unchanged", "type", "shape", "order", "part"):
+        elif producer.passing in (*FORMS, "part"):
             op, number = producer, edge.result
         else:
             return None

@@ -9,7 +9,7 @@ from sdyscope.graph import OpGraph
 from sdyscope.lint.manual_bodies import manual_bodies
 from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
-from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
+from sdyscope.values.sharding import TensorSharding
 from sdyscope.words.mesh import listed_axes
 
 #: Ops that sum over what may be in pieces.
@@ -42,11 +42,8 @@ def unreduced_never_reduced(subject: Subject) -> Iterator[Message]:
 def _of_bodies(subject: Subject) -> Iterator[Message]:
     graph = subject.graph
     for op, axis, body in manual_bodies(subject):
-        written = op.attributes.get("out_shardings")
-        if not isinstance(written, TensorShardingPerValue):
-            continue
         end = graph.children(op)[-1]
-        for (producer, edge), sharding in zip(graph.operands(end), written.shardings, strict=False):
+        for (producer, edge), sharding in zip(graph.operands(end), op.out_shardings, strict=False):
             if axis in {axis.name for axis in sharding.axes()}:
                 continue
             if body.varies((producer.id, edge.result)) == "yes":

@@ -100,7 +100,7 @@ class Errand:
         Args:
             code: its exit status, negative when a signal ended it.
         """
-        crashed = -code in compiler_log.CRASHES and not _read(self.status)
+        crashed = -code in compiler_log.CRASHES and not read_text(self.status)
         return crashed and not self.guarded and bool(progress.Trail.read(self.trail).inside)
 
     def command(self, interpreter: Interpreter | None = None) -> list[str]:
@@ -229,8 +229,8 @@ def _run(
         code = _supervise(errand.command(), answer, {**environment, **os.environ})
         if errand.wants_a_guard(code):
             return None
-        status = _read(errand.status)
-        log = _read(errand.log)
+        status = read_text(errand.status)
+        log = read_text(errand.log)
         if verbose:
             for line in compiler_log.noteworthy(log):
                 output.say(f"compiler: {line}")
@@ -379,7 +379,8 @@ def ended_early(
     )
 
 
-def _read(path: str) -> str:
+def read_text(path: str) -> str:
+    """The text of a file; empty where there is none."""
     file = Path(path)
     return file.read_text(errors="replace") if file.exists() else ""
 

@@ -119,18 +119,13 @@ def _answer(
         code = process.wait()
         if errand.wants_a_guard(code):
             return None
-        log = _text(errand.log)
+        log = child.read_text(errand.log)
         answer.seek(0)
         messages.seek(0)
         said = messages.read().decode(errors="replace")
         lines = tuple(compiler_log.noteworthy(log))
-        status = _text(errand.status)
+        status = child.read_text(errand.status)
         if not status:
             trail = progress.Trail.read(errand.trail)
             return Answer(b"", said, lines, child.ended_early(work.name, code, log, trail))
         return Answer(answer.read() if status in ("0", "1") else b"", said, lines)
-
-
-def _text(path: str) -> str:
-    file = Path(path)
-    return file.read_text(errors="replace") if file.exists() else ""

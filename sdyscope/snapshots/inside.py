@@ -15,7 +15,7 @@ from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.snapshots.values import Key
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
+from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.tiling import HloSharding
 from sdyscope.words.sharding import MANUAL, REPLICATED, sharding_text
 from sdyscope.words.types import value_type_text
@@ -87,13 +87,8 @@ class Decided:
 
     def _input(self, there: Annotation, index: int) -> str:
         """An input of a ``shard_map`` at its boundary."""
-        decided = self.propagated.values.get((there.op, 0))
-        rank = len(there.shape or ())
-        if decided is not None and decided.node is not None:
-            after = self.propagated.graph.ops[decided.node].attributes.get("in_shardings")
-            if isinstance(after, TensorShardingPerValue) and index < len(after.shardings):
-                return self._sharding(after.shardings[index], rank)
-        return REPLICATED if there.sharding is None else self._sharding(there.sharding, rank)
+        sharding = self.propagated.taken_as(there.op, index) or there.sharding
+        return REPLICATED if sharding is None else self._sharding(sharding, len(there.shape or ()))
 
     def _is_manual(self, op: Op) -> bool:
         while op.parent is not None:

@@ -11,6 +11,7 @@ from typing import Any
 from lark import Token, Transformer
 
 from sdyscope.errors import ConversionError
+from sdyscope.syntax._parser import items
 from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, MeshAxis, SubAxisInfo
 
 #: How errors call the terminals of ``hlo_mesh.lark``.
@@ -82,11 +83,6 @@ class HloMeshTransformer(Transformer[Token, Any]):
         elif len(reshape) == 1:
             raise ConversionError("one reshape dimension has no transpose")
         return IotaTile(reshape, transpose)
-
-
-def items(children: list[Any]) -> tuple[Any, ...]:
-    """The items of a list in the grammar, which is one None when it is empty."""
-    return tuple(child for child in children if child is not None)
 
 
 def named_axes(mesh: Mesh, axes: tuple[AxisRef, ...]) -> tuple[AxisRef, ...]:

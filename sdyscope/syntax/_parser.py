@@ -233,3 +233,8 @@ def end_position(text: str) -> tuple[int, int]:
     """Line and column, counted from 1, just behind the last character that is not white space."""
     body = text.rstrip()
     return body.count("\n") + 1, len(body) - (body.rfind("\n") + 1) + 1
+
+
+def items(children: list[Any]) -> tuple[Any, ...]:
+    """The items of a list in the grammar, which is one None when it is empty."""
+    return tuple(child for child in children if child is not None)

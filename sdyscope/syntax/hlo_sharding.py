@@ -19,11 +19,10 @@ from sdyscope.errors import ConversionError
 from sdyscope.syntax._hlo_mesh import (
     TERMINAL_NAMES,
     HloMeshTransformer,
-    items,
     named_axes,
     whole_number,
 )
-from sdyscope.syntax._parser import Language
+from sdyscope.syntax._parser import Language, items
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.sharding import DimSharding, ReductionKind
 from sdyscope.values.tiling import (

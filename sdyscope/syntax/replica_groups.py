@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from sdyscope.syntax._hlo_mesh import TERMINAL_NAMES, HloMeshTransformer, items, named_axes
-from sdyscope.syntax._parser import Language
+from sdyscope.syntax._hlo_mesh import TERMINAL_NAMES, HloMeshTransformer, named_axes
+from sdyscope.syntax._parser import Language, items
 from sdyscope.values.mesh import AxisRef, IotaTile, Mesh
 from sdyscope.values.replica_groups import (
     CollectiveDeviceList,

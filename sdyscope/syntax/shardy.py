@@ -19,7 +19,7 @@ from typing import Any
 from lark import Token, Transformer
 
 from sdyscope.errors import ConversionError
-from sdyscope.syntax._parser import Language
+from sdyscope.syntax._parser import Language, items
 from sdyscope.values.explicit_collectives import (
     AllToAllParam,
     AllToAllParamList,
@@ -73,11 +73,6 @@ def _unescape(match: re.Match[str]) -> str:
     return bytes.fromhex(match[2].replace("\\", "")).decode("utf-8", "surrogateescape")
 
 
-def _values(children: list[Any]) -> tuple[Any, ...]:
-    """The items of a list in the grammar, which is one None when it is empty."""
-    return tuple(child for child in children if child is not None)
-
-
 class _Values(Transformer[Token, Any]):
     """A method a rule, named as it; and the terminals whose text needs work."""
 
@@ -110,7 +105,7 @@ class _Values(Transformer[Token, Any]):
 
     def mesh(self, children: list[Any]) -> Mesh:
         *axes, device_ids = children
-        return Mesh(_values(axes), device_ids)
+        return Mesh(items(axes), device_ids)
 
     def mesh_axis(self, children: list[Any]) -> MeshAxis:
         return MeshAxis(*children)
@@ -138,12 +133,12 @@ class _Values(Transformer[Token, Any]):
         return TensorSharding(mesh, dim_shardings, **fields)
 
     def dim_shardings(self, children: list[Any]) -> tuple[DimSharding, ...]:
-        return _values(children)
+        return items(children)
 
     def dim_sharding(self, children: list[Any]) -> DimSharding:
-        *items, priority = children
-        is_closed = not items or items[-1] is not True
-        return DimSharding(_values(items if is_closed else items[:-1]), is_closed, priority)
+        *axes, priority = children
+        is_closed = not axes or axes[-1] is not True
+        return DimSharding(items(axes if is_closed else axes[:-1]), is_closed, priority)
 
     def replicated_axes(self, children: list[Any]) -> dict[str, Any]:
         return {"replicated_axes": tuple(children)}
@@ -153,10 +148,10 @@ class _Values(Transformer[Token, Any]):
         return {"unreduced_axes": tuple(axes), "reduction": str(reduction or "sum")}
 
     def tensor_sharding_per_value(self, children: list[Any]) -> TensorShardingPerValue:
-        return TensorShardingPerValue(_values(children))
+        return TensorShardingPerValue(items(children))
 
     def manual_axes(self, children: list[Any]) -> ManualAxes:
-        return ManualAxes(_values(children))
+        return ManualAxes(items(children))
 
     # Op sharding rules
 
@@ -180,13 +175,13 @@ class _Values(Transformer[Token, Any]):
     result_mappings = operand_mappings
 
     def tensor_mapping(self, children: list[Any]) -> TensorMapping:
-        return TensorMapping(_values(children))
+        return TensorMapping(items(children))
 
     def dim_mapping(self, children: list[Any]) -> DimMapping:
         return DimMapping(*children)
 
     def factor_sizes(self, children: list[Any]) -> tuple[int, ...]:
-        sizes = _values(children)
+        sizes = items(children)
         for expected, (factor, _) in enumerate(sizes):
             if factor != expected:
                 raise ConversionError(
@@ -200,7 +195,7 @@ class _Values(Transformer[Token, Any]):
         return _single(factors), size
 
     def reduction_factors(self, children: list[Any]) -> tuple[int, ...]:
-        return tuple(map(_single, _values(children)))
+        return tuple(map(_single, items(children)))
 
     need_replication_factors = permutation_factors = reduction_factors
     blocked_propagation_factors = reduction_factors
@@ -208,17 +203,17 @@ class _Values(Transformer[Token, Any]):
     # Collectives
 
     def axis_ref_list(self, children: list[Any]) -> AxisRefList:
-        return AxisRefList(_values(children))
+        return AxisRefList(items(children))
 
     def list_of_axis_ref_lists(self, children: list[Any]) -> ListOfAxisRefLists:
-        return ListOfAxisRefLists(_values(children))
+        return ListOfAxisRefLists(items(children))
 
     def all_to_all_param(self, children: list[Any]) -> AllToAllParam:
         *axes, src_dim, tgt_dim = children
         return AllToAllParam(tuple(axes), src_dim, tgt_dim)
 
     def all_to_all_param_list(self, children: list[Any]) -> AllToAllParamList:
-        return AllToAllParamList(_values(children))
+        return AllToAllParamList(items(children))
 
     # Propagation
 
@@ -240,10 +235,10 @@ class _Values(Transformer[Token, Any]):
         return EdgeValueRef("operand" if kind == "operand" else "result", index)
 
     def sharding_origins_per_value(self, children: list[Any]) -> ShardingOriginsPerValue:
-        return ShardingOriginsPerValue(_values(children))
+        return ShardingOriginsPerValue(items(children))
 
     def sharding_origins(self, children: list[Any]) -> ShardingOrigins:
-        return ShardingOrigins(_values(children))
+        return ShardingOrigins(items(children))
 
     def sharding_origin(self, children: list[Any]) -> tuple[AxisRef, OriginSharding]:
         key, origin = children

@@ -43,7 +43,7 @@ from sdyscope.graph import Op
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import Shape
 from sdyscope.terminal.brief import shortened
-from sdyscope.terminal.plain import Plain, fields_of, in_unicode, json_text, type_of
+from sdyscope.terminal.plain import Plain, Written, in_unicode, json_text, members
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
@@ -52,13 +52,8 @@ from sdyscope.words.account import reason_text
 from sdyscope.words.differences import lone_mesh_text, uncompared_text
 from sdyscope.words.findings import Finding, finding_of
 from sdyscope.words.memory import part_text
-from sdyscope.words.mesh import MeshForm, axis_text, mesh_form
-from sdyscope.words.origins import (
-    OriginAnnotationDocument,
-    OriginDocument,
-    origin_annotation_document,
-    origin_document,
-)
+from sdyscope.words.mesh import MESH_WORDS, axis_text
+from sdyscope.words.origins import ANNOTATION_WORDS, ORIGIN_WORDS
 from sdyscope.words.places import OpDocument, op_document
 from sdyscope.words.propagation import (
     absence_text,
@@ -145,7 +140,6 @@ def schema_text(document_type: type) -> str:
 #: Values that a document has in another form: what makes it, and its type.
 _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     Sharded: (sharding_document, ShardingDocument),
-    Mesh: (mesh_form, MeshForm),
     AxisRef: (axis_text, str),
     Hardware: (str, str),
     Shape: (str, str),
@@ -164,8 +158,6 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     Why: (reason_text, str),
     InputSource: (inputs_text, str),
     **dict.fromkeys((GroupName, MemoryPart), (part_text, str)),
-    CollectiveOrigin: (origin_document, OriginDocument),
-    OriginAnnotation: (origin_annotation_document, OriginAnnotationDocument),
     **dict.fromkeys(
         (
             TensorSharding,
@@ -179,16 +171,19 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     ),
 }
 
-#: Values that a document has with a sentence besides, as ``words``.
-_SENTENCES: Mapping[type, Callable[[Any], str]] = {
-    Absence: absence_text,
-    AxisOrigin: axis_origin_text,
-    Beginning: beginning_text,
-    LoneMesh: lone_mesh_text,
+#: Fields that a document has in words, of some values a sentence besides.
+_WRITTEN: Mapping[type, Written] = {
+    Absence: {"words": (absence_text, str)},
+    AxisOrigin: {"words": (axis_origin_text, str)},
+    Beginning: {"words": (beginning_text, str)},
+    LoneMesh: {"words": (lone_mesh_text, str)},
+    Mesh: MESH_WORDS,
+    OriginAnnotation: ANNOTATION_WORDS,
+    CollectiveOrigin: ORIGIN_WORDS,
 }
 
 #: Makes a document of values: dictionaries, lists and scalars.
-plain = Plain({type_: form for type_, (form, _) in _FORMS.items()}, _SENTENCES)
+plain = Plain({type_: form for type_, (form, _) in _FORMS.items()}, _WRITTEN)
 
 
 @cache
@@ -197,10 +192,9 @@ def _form(type_: Any) -> Any:
     if type_ in _FORMS:
         return _form(_FORMS[type_][1])
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):
-        types = {name: type_of(type_, name) for name in fields_of(type_)}
+        types = {name: own for name, (_, own) in members(type_, _WRITTEN.get(type_, {})).items()}
         fields = [(name, _form(annotated)) for name, annotated in types.items()]
-        fields += [("words", str)] if type_ in _SENTENCES else []
-        if type_ not in _SENTENCES and not hasattr(type_, "__document__") and dict(fields) == types:
+        if type_ not in _WRITTEN and not hasattr(type_, "__document__") and dict(fields) == types:
             return type_
         return msgspec.defstruct(
             type_.__name__,

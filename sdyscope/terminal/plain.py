@@ -10,7 +10,8 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from operator import attrgetter
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -22,21 +23,26 @@ from sdyscope.words.visible import visible, without_surrogates
 _PATHS: Mapping[Any, Callable[[str], str]] = {FilePath: file_text, PathWords: shortened}
 
 
+Written: TypeAlias = Mapping[str, tuple[Callable[[Any], Any], Any]]
+"""Fields of a document by name: what makes each of the value, and its type."""
+
+
 class Plain:
     """Makes dictionaries, lists and scalars of values; see ``fields_of``.
 
     Args:
         forms: values that a document has in another form, and what makes it.
-        sentences: values that a document has with a sentence besides, as ``words``.
+        written: fields of values that are written for documents alone, or otherwise there than the
+            value has them, and what makes them.
     """
 
     def __init__(
         self,
         forms: Mapping[type, Callable[[Any], Any]],
-        sentences: Mapping[type, Callable[[Any], str]],
+        written: Mapping[type, Written],
     ) -> None:
         self.forms = forms
-        self._sentences = sentences
+        self._written = written
         self._converters: dict[type, Callable[[Any], Any]] = {
             scalar: lambda value: value for scalar in (str, int, float, bool, type(None))
         }
@@ -56,16 +62,12 @@ class Plain:
             form = self.forms[type_]
             convert: Callable[[Any], Any] = lambda value: self(form(value))  # noqa: E731
         elif dataclasses.is_dataclass(type_):
-            names = fields_of(type_)
-            fields = self._fields(names, {name: type_of(type_, name) for name in names})
-            sentence = self._sentences.get(type_)
-            convert = lambda value: {  # noqa: E731
-                **fields(value),
-                **({} if sentence is None else {"words": sentence(value)}),
-            }
+            convert = self._fields(members(type_, self._written.get(type_, {})))
         elif issubclass(type_, msgspec.Struct):  # one that was read
             hints = get_type_hints(type_, include_extras=True)
-            convert = self._fields(type_.__struct_fields__, hints)
+            convert = self._fields(
+                {name: (attrgetter(name), hints[name]) for name in type_.__struct_fields__}
+            )
         elif issubclass(type_, Mapping):
             convert = lambda value: {key: self(item) for key, item in value.items()}  # noqa: E731
         elif issubclass(type_, (tuple, list)):
@@ -75,16 +77,12 @@ class Plain:
         self._converters[type_] = convert
         return convert
 
-    def _fields(
-        self, names: Sequence[str], types: Mapping[str, Any]
-    ) -> Callable[[Any], dict[str, Any]]:
+    def _fields(self, fields: Written) -> Callable[[Any], dict[str, Any]]:
         """What makes the fields of a value plain."""
-        paths = {name: named for name in names if (named := _names(types[name])) is not None}
+        rows = [(name, get, _names(type_)) for name, (get, type_) in fields.items()]
         return lambda value: {
-            name: self._named(getattr(value, name), paths[name])
-            if name in paths
-            else self(getattr(value, name))
-            for name in names
+            name: self(get(value)) if named is None else self._named(get(value), named)
+            for name, get, named in rows
         }
 
     def _named(self, value: Any, named: Callable[[str], str]) -> Any:
@@ -110,6 +108,22 @@ def fields_of(document_type: type) -> tuple[str, ...]:
     if listed is not None:
         return tuple(listed)
     return tuple(field.name for field in dataclasses.fields(document_type))
+
+
+def members(document_type: type, written: Written) -> Written:
+    """What a document has of a value of this type: how it is got, and its type.
+
+    Args:
+        document_type: a dataclass.
+        written: what is written of it for documents: in the place of a field of that name, else
+            behind all.
+    """
+    own = {
+        name: (attrgetter(name), type_of(document_type, name))
+        for name in fields_of(document_type)
+        if name not in written
+    }
+    return {name: written.get(name) or own[name] for name in (*fields_of(document_type), *written)}
 
 
 def type_of(document_type: type, name: str) -> Any:

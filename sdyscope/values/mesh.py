@@ -209,6 +209,8 @@ class Mesh:
         ConversionError: duplicate axis names, or device ids that do not fit the axes.
     """
 
+    __document__ = ("axes", "devices", "order")
+
     axes: tuple[MeshAxis, ...]
     device_ids: IotaTile | tuple[int, ...] | None = None
 

@@ -22,6 +22,9 @@ the same numbers in another element type; ``shape``: the same elements in the sa
 or the whole of the blocks.
 """
 
+#: The ways that leave a value whole, with all its elements and no others.
+FORMS: Final[tuple[Passing, ...]] = ("unchanged", "type", "shape", "order")
+
 _PASSING: Final[Mapping[str, Passing]] = {
     "sharding_constraint": "unchanged",
     "reshard": "unchanged",
@@ -29,6 +32,8 @@ _PASSING: Final[Mapping[str, Passing]] = {
     "optimization_barrier": "unchanged",
     "opt_barrier": "unchanged",  # HLO's name for it
     "copy": "unchanged",
+    "copy_start": "unchanged",  # a copy to another memory, meanwhile
+    "copy_done": "unchanged",
     "convert": "type",
     "reshape": "shape",
     "bitcast": "shape",  # HLO's, of a reshape that moves nothing
@@ -60,6 +65,11 @@ def passing(name: str) -> Passing | None:
         name: its name with or without a dialect, or an HLO opcode.
     """
     return _PASSING.get(name.rpartition(".")[2].replace("-", "_"))
+
+
+def opcodes(*ways: Passing) -> frozenset[str]:
+    """The HLO opcodes of the ops that pass their operand on in one of these ways."""
+    return frozenset(name.replace("_", "-") for name, way in _PASSING.items() if way in ways)
 
 
 def passes(name: str, *ways: Passing) -> bool:

@@ -9,8 +9,8 @@ JAX: ``PartitionSpec`` and ``NamedSharding`` (jax.sharding), without importing j
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from sdyscope.errors import ConversionError
@@ -66,6 +66,19 @@ class TensorSharding(Displayed):
             yield from dim.axes
         yield from self.replicated_axes
         yield from self.unreduced_axes
+
+    def without(self, names: Container[str]) -> TensorSharding:
+        """Without some axes: of the block that a body which is manual on them works on."""
+
+        def left(axes: tuple[AxisRef, ...]) -> tuple[AxisRef, ...]:
+            return tuple(axis for axis in axes if axis.name not in names)
+
+        return replace(
+            self,
+            dim_shardings=tuple(replace(dim, axes=left(dim.axes)) for dim in self.dim_shardings),
+            replicated_axes=left(self.replicated_axes),
+            unreduced_axes=left(self.unreduced_axes),
+        )
 
     def __str__(self) -> str:
         if isinstance(self.mesh, Mesh):

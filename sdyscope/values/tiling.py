@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from sdyscope.errors import ConversionError
 from sdyscope.formatters import Displayed
 from sdyscope.values.hlo_text import c_string, check_axis_lists, hlo_axis, hlo_mesh, in_mesh_order
-from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, device_order, iota_of_digits
+from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, device_order
 from sdyscope.values.sharding import DimSharding, ReductionKind
 
 SubgroupType = Literal["replicated", "manual", "unreduced"]
@@ -55,39 +55,6 @@ class TileAssignment:
         """The device of each tile, row-major. Lists every device."""
         devices = self.devices
         return devices.devices() if isinstance(devices, IotaTile) else list(devices)
-
-    def transposed(self, perm: Sequence[int]) -> TileAssignment:
-        """The same tiles with dimension ``perm[k]`` in place ``k``.
-
-        Lists the devices only where no iota describes the result.
-        """
-        dims = tuple(self.dims[k] for k in perm)
-        parts = None
-        if isinstance(self.devices, IotaTile):
-            parts = split_digits(self.devices.digits, self.dims)
-        if parts is not None:
-            return TileAssignment(dims, iota_of_digits([d for k in perm for d in parts[k]]))
-        listed = self.listed()
-        strides = [math.prod(self.dims[k + 1 :]) for k in perm]
-        positions = [0]
-        for dim, stride in zip(dims, strides, strict=True):
-            positions = [at + step * stride for at in positions for step in range(dim)]
-        return TileAssignment(dims, tuple(listed[at] for at in positions))
-
-    def sorted_in_last(self) -> TileAssignment:
-        """The same tiles with the devices along the last dimension in ascending order.
-
-        Lists the devices only where no iota describes the result.
-        """
-        if isinstance(self.devices, IotaTile):
-            parts = split_digits(self.devices.digits, self.dims)
-            if parts is not None:
-                parts[-1].sort(key=lambda digit: -digit[1])
-                digits = [digit for part in parts for digit in part]
-                return TileAssignment(self.dims, iota_of_digits(digits))
-        listed, size = self.listed(), self.dims[-1]
-        groups = (sorted(listed[at : at + size]) for at in range(0, len(listed), size))
-        return TileAssignment(self.dims, tuple(device for group in groups for device in group))
 
     def __str__(self) -> str:
         dims = ",".join(map(str, self.dims))
@@ -193,37 +160,6 @@ class HloSharding(Displayed):
         dims = self.tile_assignment.dims
         return dims[: len(dims) - len(self.subgroup_types)]
 
-    def canonical(self) -> HloSharding:
-        """The form that XLA gives it when it reads it (``HloSharding::Subgroup``).
-
-        Subgroups of the same type become one, in the order manual, unreduced, replicated; those
-        of size 1 go; what is one type throughout has no tiles; devices that hold the same are
-        sorted. XLA leaves out the third step where only a subgroup of size 1 is of another type
-        than unreduced.
-        """
-        tile, types = self.tile_assignment, self.subgroup_types
-        if tile is None or not types:
-            return self
-        data, sizes = self.data_dims, tile.dims[len(tile.dims) - len(types) :]
-        kept = [k for k in range(len(types)) if sizes[k] > 1]
-        kinds = [kind for kind in _SUBGROUP_ORDER if any(types[k] == kind for k in kept)]
-        whole = set(kinds) or set(types)
-        if math.prod(data) == 1 and len(whole) == 1:
-            return replace(self, type=whole.pop(), tile_assignment=None, subgroup_types=())
-        if not data and not kinds:
-            return replace(self, type="replicated", tile_assignment=None, subgroup_types=())
-        order = [k for kind in kinds for k in kept if types[k] == kind]
-        dropped = [k for k in range(len(types)) if k not in order]
-        perm = [*range(len(data)), *(len(data) + k for k in (*order, *dropped))]
-        dims = [
-            *data,
-            *(math.prod(sizes[k] for k in kept if types[k] == kind) for kind in kinds),
-        ]
-        assignment = TileAssignment(tuple(dims), tile.transposed(perm).devices)
-        if kinds[-1:] == ["replicated"]:
-            assignment = assignment.sorted_in_last()
-        return replace(self, tile_assignment=assignment, subgroup_types=tuple(kinds))
-
     def __str__(self) -> str:
         parts: list[str] = []
         if self.type == "maximal":
@@ -241,10 +177,6 @@ class HloSharding(Displayed):
         if self.metadata:
             parts.append(_metadata_text(self.metadata))
         return "{" + " ".join(parts) + "}"
-
-
-#: XLA sorts subgroups by the number of their type in xla_data.proto, replicated last.
-_SUBGROUP_ORDER: tuple[SubgroupType, ...] = ("manual", "unreduced", "replicated")
 
 
 def _metadata_text(metadata: tuple[OpMetadata, ...]) -> str:

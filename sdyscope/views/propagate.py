@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from sdyscope.analysis.propagation.propagate import ProgramValue, PropagateDocument, Section
@@ -143,10 +143,7 @@ def _table(
             cells: list[Cell | str] = [_name(value, file, brief=brief), type_]
             if requested:
                 cells.append(_requested(value))
-            shardings = [_sharding(value, p, partitioners) for p in partitioners]
-            if brief:
-                shardings = [replace(s, text=_WHOLE.sub(")", s.text)) for s in shardings]
-            cells += shardings
+            cells += [_sharding(value, p, partitioners) for p in partitioners]
             cells += _held(value, partitioners, brief=brief)
             if origins:
                 texts = _origins(value, partitioners[0])
@@ -157,9 +154,6 @@ def _table(
         rows += folded_rows(value_rows, "argument" if paths else "value", everything=everything)
     return ValueTable(tuple(header), tuple(rows), unlisted=unlisted)
 
-
-#: Dimensions at the end of a PartitionSpec that it need not say.
-_WHOLE = re.compile(r"(?:, None)+\)$")
 
 #: All folders of a file in front of its line.
 _FOLDERS = re.compile(r"[^\s\[\]]*/(?=[^/\s]+\.py:\d)")

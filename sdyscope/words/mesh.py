@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,30 +33,25 @@ class MeshDocument:
     order: str
 
 
-@dataclass(frozen=True, slots=True)
-class MeshForm:
-    """A mesh.
-
-    Attributes:
-        axes: sizes of its axes by name, in order.
-        devices: how many devices it has.
-        order: the device at each position, as an iota (`[4,2]T(1,0)`) or as a list; empty for the
-            order 0, 1, 2, ...
-    """
-
-    axes: dict[str, int]
-    devices: int
-    order: str
-
-
 def mesh_document(name: str, mesh: Mesh) -> MeshDocument:
-    """The document of a mesh. Lists its devices where their order is no iota."""
+    """The document of a mesh with its symbol."""
+    return MeshDocument(name, dict(mesh.shape), mesh.size, order_text(mesh))
+
+
+def order_text(mesh: Mesh) -> str:
+    """The order of a mesh's devices, as documents have it: a list where it is no iota."""
     ids = mesh.device_ids
     if ids is None or (isinstance(ids, IotaTile) and ids.is_identity):
-        order = ""
-    else:
-        order = str(ids) if isinstance(ids, IotaTile) else ",".join(map(str, ids))
-    return MeshDocument(name, dict(mesh.shape), mesh.size, order)
+        return ""
+    return str(ids) if isinstance(ids, IotaTile) else ",".join(map(str, ids))
+
+
+#: What the document of a mesh has that is named by what it stands under.
+MESH_WORDS: Final[Mapping[str, tuple[Callable[[Mesh], object], object]]] = {
+    "axes": (lambda mesh: mesh.shape, dict[str, int]),
+    "devices": (lambda mesh: mesh.size, int),
+    "order": (order_text, str),
+}
 
 
 def mesh_documents(meshes: Mapping[str, Mesh]) -> tuple[MeshDocument, ...]:
@@ -137,12 +132,6 @@ def mesh_texts(meshes: Mapping[str, Mesh], *, brief: bool) -> list[str]:
         for mesh in mesh_documents(meshes)
         for shown, of_one in [_folded(mesh.axes)]
     ]
-
-
-def mesh_form(mesh: Mesh) -> MeshForm:
-    """The document of a mesh that is named by what it stands under."""
-    document = mesh_document("", mesh)
-    return MeshForm(document.axes, document.devices, document.order)
 
 
 def mesh_text(mesh: Mapping[str, int]) -> str:

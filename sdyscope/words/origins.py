@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from sdyscope.annotations import NamedKind
 from sdyscope.facts.origins import (
     CollectiveOrigin,
     NotFound,
     OriginAnnotation,
-    OriginKind,
     OriginRole,
     Spec,
 )
 from sdyscope.values.sharding import PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.mesh import axis_text, listed_axes
+from sdyscope.words.mesh import listed_axes
 from sdyscope.words.places import (
     callers_text,
     carry_text,
@@ -49,137 +46,6 @@ _NAMED = 3
 
 #: How many of those a document has that are not named.
 _OTHERWISE = 10
-
-
-@dataclass(frozen=True, slots=True)
-class OriginAnnotationDocument:
-    """An annotation of the program that axes of a collective come from.
-
-    Attributes:
-        kind: what is annotated; `type`: JAX wrote it for the type of a value on Explicit axes.
-        name: pytree path of an argument or result, scope of anything else.
-        spec: what is written there, as JAX writes it where it can be.
-        axes: those of the collective's axes that come from it.
-        role: `has`: the axes of the value that is moved or summed; `needed`: of the sharding that
-            it is needed with, or that another tensor of the same op has.
-        source: its line; null where none is known.
-        recorded: whether the partitioner recorded it; otherwise the axes were followed along the
-            data flow to the nearest annotation with them.
-    """
-
-    kind: NamedKind
-    name: str
-    spec: str
-    axes: tuple[str, ...]
-    role: OriginRole
-    source: SourceLocation | None
-    recorded: bool
-
-
-@dataclass(frozen=True, slots=True)
-class OriginDocument:
-    """Why a tensor is communicated.
-
-    Attributes:
-        kind: `reduction`: an op sums over a dimension in pieces; `resharding`: a value is needed
-            with another sharding; `lookup`: an op takes elements by their indices; `exchange`: an
-            op reaches into other blocks; `rearrangement`: an op cuts, joins, pads, turns or sorts a
-            dimension in pieces; `split`: XLA splits an op itself; `program`: the program says so
-            itself in a `shard_map`; `unknown`: none of these was found.
-        known: whether it leads to an annotation, or to the program's own collective.
-        value: the value that is moved, or summed; empty where it was not found.
-        form: the op that gives it the form in which it is moved, whose sharding is another
-            (`transpose`); empty where it is moved as it is.
-        carried: whether it is what a loop carries: `value` is then the name of what the loop begins
-            with, which is another tensor.
-        before: sharding that it has.
-        after: sharding that it is needed with; empty where that is not known, and of a sum.
-        op: the op that needs it; `return` where the program returns it.
-        result: name of the result as which it is returned; empty otherwise.
-        scope: that op's scope, without the program's own name.
-        source: that op's line; null where the module has none.
-        annotations: where the axes come from.
-        otherwise: annotations that the axes of the value, or of another dimension that is summed or
-            gathered, come from without those that are named, the first ten of them.
-        otherwise_count: how many those are.
-        needed_otherwise: likewise, annotations for which the value is needed with another sharding
-            without those that are named, the first ten of them.
-        needed_otherwise_count: how many those are.
-        words: all of it in a sentence, as every view prints it.
-        followed: whether the op was found along the value in the compiled program, since XLA names
-            the collective after what makes the value, or not at all.
-        may_split: whether XLA may split the op over these axes itself, without these annotations.
-        uncertain: whether the value is only the nearest that could be meant: what is communicated
-            has the shape of no block of it and is not known to be taken from it alone, or was
-            followed to another.
-    """
-
-    kind: OriginKind
-    known: bool
-    value: str
-    form: str
-    carried: bool
-    before: str
-    after: str
-    op: str
-    result: str
-    scope: str
-    source: SourceLocation | None
-    annotations: tuple[OriginAnnotationDocument, ...]
-    otherwise: tuple[OriginAnnotationDocument, ...]
-    otherwise_count: int
-    needed_otherwise: tuple[OriginAnnotationDocument, ...]
-    needed_otherwise_count: int
-    words: str
-    followed: bool
-    may_split: bool
-    uncertain: bool
-
-
-def origin_document(origin: CollectiveOrigin) -> OriginDocument:
-    """The document of an origin."""
-
-    def documents(role: OriginRole) -> tuple[OriginAnnotationDocument, ...]:
-        return tuple(map(origin_annotation_document, islice(origin.others(role), _OTHERWISE)))
-
-    def count(role: OriginRole) -> int:
-        return len(origin.all_together(role).by_key) - len(origin.named_together(role))
-
-    return OriginDocument(
-        kind=origin.kind,
-        known=origin.is_known,
-        value=origin.value,
-        form=op_text(origin.form),
-        carried=origin.carried,
-        before=spec_text(origin.before),
-        after=spec_text(origin.after),
-        op=op_text(origin.op),
-        result=origin.result,
-        scope=origin.scope,
-        source=origin.source,
-        annotations=tuple(map(origin_annotation_document, origin.annotations)),
-        otherwise=documents("has"),
-        otherwise_count=count("has"),
-        needed_otherwise=documents("needed"),
-        needed_otherwise_count=count("needed"),
-        words=origin_text(origin),
-        followed=origin.followed,
-        may_split=origin.may_split,
-        uncertain=origin.uncertain,
-    )
-
-
-def origin_annotation_document(annotation: OriginAnnotation) -> OriginAnnotationDocument:
-    """The document of an annotation."""
-    return OriginAnnotationDocument(
-        annotation.kind,
-        annotation.name,
-        spec_text(annotation.spec),
-        tuple(map(axis_text, annotation.axes)),
-        annotation.role,
-        annotation.source,
-        annotation.recorded,
-    )
 
 
 _WHY: Final[Mapping[NotFound, str]] = {
@@ -273,6 +139,30 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
         if own:
             words += f"; {_sharded(own, origin, file)}"
     return words + _followed(origin)
+
+
+def _first(others: Iterable[OriginAnnotation]) -> tuple[OriginAnnotation, ...]:
+    return tuple(islice(others, _OTHERWISE))
+
+
+#: What the document of an annotation has in words.
+ANNOTATION_WORDS: Final[Mapping[str, tuple[Callable[[OriginAnnotation], object], object]]] = {
+    "spec": (lambda annotation: spec_text(annotation.spec), str),
+}
+
+#: What the document of an origin has in words, and of annotations that are not named the first.
+ORIGIN_WORDS: Final[Mapping[str, tuple[Callable[[CollectiveOrigin], object], object]]] = {
+    "form": (lambda origin: op_text(origin.form), str),
+    "before": (lambda origin: spec_text(origin.before), str),
+    "after": (lambda origin: spec_text(origin.after), str),
+    "op": (lambda origin: op_text(origin.op), str),
+    "otherwise": (lambda origin: _first(origin.otherwise), tuple[OriginAnnotation, ...]),
+    "needed_otherwise": (
+        lambda origin: _first(origin.needed_otherwise),
+        tuple[OriginAnnotation, ...],
+    ),
+    "words": (origin_text, str),
+}
 
 
 def causes_text(

@@ -20,7 +20,7 @@ from sdyscope.facts.recorded import SCHEMA, Record
 from sdyscope.facts.remarks import Remark
 from sdyscope.stages.recorder.flags import flags_in
 from sdyscope.terminal import document
-from sdyscope.terminal.plain import fields_of, json_text, type_of
+from sdyscope.terminal.plain import json_text, members
 
 TRAIN = """
 import multiprocessing, os, sys
@@ -159,12 +159,12 @@ def test_the_index_has_every_value_in_the_form_that_documents_have():
         for part in typing.get_args(hint):
             yield from types(part)
         if dataclasses.is_dataclass(hint) and hint not in document._FORMS:
-            for name in fields_of(hint):
-                yield from types(type_of(hint, name))
+            for _, own in members(hint, document._WRITTEN.get(hint, {})).values():
+                yield from types(own)
 
     formed = {hint for hint in types(Record) if isinstance(hint, type)} & {
         *document._FORMS,
-        *document._SENTENCES,
+        *document._WRITTEN,
     }
     assert formed == set(record_run._plain.forms)
     record = Record(problems=(Remark("unreadable lines", "a.jsonl", 1, 2), "no memory"))

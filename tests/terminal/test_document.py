@@ -16,7 +16,7 @@ from sdyscope.commands import COMMANDS, document_type
 from sdyscope.facts.remarks import Remark
 from sdyscope.terminal import document
 from sdyscope.terminal.document import encode, read, schema
-from sdyscope.terminal.plain import fields_of, type_of
+from sdyscope.terminal.plain import fields_of, members
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import FilePath, PathWords, SourceLocation
 from sdyscope.words.remarks import remark_text
@@ -132,8 +132,8 @@ def test_no_document_forgets_that_a_field_names_files(command):
             return
         seen.add(type_)
         is_written = dataclasses.is_dataclass(type_) and type_ not in document._FORMS
-        for name in fields_of(type_) if is_written else ():
-            hint = type_of(type_, name)
+        fields = members(type_, document._WRITTEN.get(type_, {})) if is_written else {}
+        for name, (_, hint) in fields.items():
             if name in ("file", "directory", "target", "reason", "command"):
                 yield type_.__name__, name, hint
             yield from texts(hint, seen)

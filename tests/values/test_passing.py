@@ -10,7 +10,9 @@ HLO = """HloModule ops
 
 ENTRY main {
   a = f32[4,1]{1,0} parameter(0)
-  ROOT same = f32[4,1]{1,0} opt-barrier(a)
+  start = (f32[4,1]{1,0}, f32[4,1]{1,0}, u32[]) copy-start(a)
+  done = f32[4,1]{1,0} copy-done(start)
+  ROOT same = f32[4,1]{1,0} opt-barrier(done)
 }
 """
 

@@ -111,7 +111,7 @@ def test_partitioners_that_differ_are_counted(mlp):
     table = propagate.table(changed, columns=80)
     assert [column.header for column in table.columns][2:] == ["Shardy", "GSPMD", "bytes", "x"]
     (row,) = [row for row in table.cells if row[0].text.startswith("tanh")]
-    assert [cell.text for cell in row[2:4]] == ["P('data')", "P('data')"]
+    assert [cell.text for cell in row[2:4]] == ["P('data', None)"] * 2
     assert all(row[3].text == "=" for row in table.cells if row[0].text == "params['w1']")
     footer = texts(propagate.footer(changed, table))
     assert any(text.startswith("1 value differs between Shardy and GSPMD") for text in footer)

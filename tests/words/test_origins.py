@@ -7,7 +7,7 @@ import pytest
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation, Together
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.origins import annotation_name, origin_document, origin_text
+from sdyscope.words.origins import annotation_name, origin_text
 
 LINE = SourceLocation("model.py", 9, 1)
 
@@ -35,7 +35,7 @@ def test_who_else_says_the_axes_is_counted_by_name(named):
     )
     others = list(origin.otherwise)
     assert others == [each for at, each in enumerate(EVERY) if at not in named]
-    assert origin_document(origin).otherwise_count == len(others)
+    assert origin.otherwise_count == len(others)
     names = list(dict.fromkeys(map(annotation_name, others)))
     text = origin_text(origin)
     assert ("otherwise by" in text) == bool(names and named)
@@ -79,7 +79,6 @@ def test_a_carry_is_not_what_the_loop_begins_with():
         "the carry w1 is P('data', 'model') but constraint at model.py:9 P() requires P(); "
         "sharded over data by w1 P('data')"
     )
-    assert origin_document(origin).carried
 
 
 def test_a_carry_that_begins_as_a_constant():
@@ -114,7 +113,6 @@ def test_what_may_be_wrong_and_what_was_followed_is_said(uncertain, followed, re
         "h is P('data') but dot_general requires another sharding; sharded over data by w "
         f"P('data'){marks}"
     )
-    assert origin_document(origin).uncertain is uncertain
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from sdyscope.graph.same_dims import same_dims
 from sdyscope.graph.summed_dims import spatial_dims
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation, line_of
+from sdyscope.walk import reached
 
 #: Ops whose operands and results are only alike through their regions or functions.
 _CROSSED = frozenset(
@@ -255,27 +256,24 @@ class AnnotatedAxes:
             return not said.isdisjoint(self._said_by(component))
 
         nearest: dict[HeldAxis, None] = {}
-        most = _FAR if may_move else _NEAR
-        seen = {(at, dim)}
-        queue = deque(seen)
-        while queue:
-            value, at_dim = queue.popleft()
-            there = self._components_at(value, part)
-            component = there.get(at_dim)
+
+        def beside(place: tuple[Ref, int]) -> Iterable[tuple[Ref, int]]:
+            there = self._components_at(place[0], part)
+            component = there.get(place[1])
+            goes_on = (
+                is_gone(component)
+                if component is not None
+                else all(is_gone(each) or (may_move and may_go(each)) for each in there.values())
+                and self._said_away(*place, part) <= said
+            )
+            return self._beside(*place) if goes_on else ()
+
+        for value, at_dim in reached([(at, dim)], beside, _FAR if may_move else _NEAR):
+            component = self._components_at(value, part).get(at_dim)
             if component is not None and not is_gone(component):
                 nearest[component] = None
                 if may_move:
                     break  # One is enough.
-            elif len(seen) < most and (
-                component is not None
-                or (
-                    all(is_gone(each) or (may_move and may_go(each)) for each in there.values())
-                    and self._said_away(value, at_dim, part) <= said
-                )
-            ):
-                further = [each for each in self._beside(value, at_dim) if each not in seen]
-                seen.update(further)
-                queue.extend(further)
         self._standing_in[key] = [*nearest]
         return self._standing_in[key]
 
@@ -350,20 +348,26 @@ class AnnotatedAxes:
         others: dict[_Said, Keeper] = {}
         for start in starts:
             part = start[-1]
-            seen = {start[:2]}
-            queue = deque(seen)
-            while queue:
-                at, dim = queue.popleft()
-                if self._components_at(at, part):
-                    continue
+            for at, dim in self._kept_away_around(start, said):
                 for keeper in (*self.keeping_away(at, dim, part), *self._moved_to(at, part)):
                     if _said(keeper) not in said:
                         others.setdefault(_said(keeper), keeper)
-                if len(seen) < _NEAR and self._said_away(at, dim, part) <= said:
-                    further = [each for each in self._beside(at, dim) if each not in seen]
-                    seen.update(further)
-                    queue.extend(further)
         return list(others.values())
+
+    def _kept_away_around(
+        self, start: tuple[Ref, int, AxisPart], said: frozenset[_Said]
+    ) -> Iterator[tuple[Ref, int]]:
+        """The dimensions without an axis around one, up to where others keep it away."""
+        part = start[-1]
+
+        def beside(place: tuple[Ref, int]) -> Iterable[tuple[Ref, int]]:
+            if self._components_at(place[0], part) or not self._said_away(*place, part) <= said:
+                return ()
+            return self._beside(*place)
+
+        for place in reached([start[:2]], beside, _NEAR):
+            if not self._components_at(place[0], part):
+                yield place
 
     def _lets_pass(self, written: WrittenSpec, dim: int, part: AxisPart) -> bool:
         """Whether an annotation lets an axis come to a dimension, or has it.

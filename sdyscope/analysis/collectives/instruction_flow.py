@@ -6,12 +6,12 @@ Loops and branches are ends: values that enter one have reached it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from sdyscope.hlo import CallSites, Computation, HloModule, Instruction
+from sdyscope.walk import reached
 
 #: Ops that are one with their computation, which is what has a say first.
 INLINE = ("fusion", "fusion-start", "call", "async-start", "call-start", "custom-call-start")
@@ -64,7 +64,6 @@ class InstructionFlow:
     def __init__(self, module: HloModule, sites: CallSites) -> None:
         self.module = module
         self.sites = sites
-        self._users: dict[str, dict[str, list[Instruction]]] = {}
 
     @cached_property
     def callers(self) -> dict[str, tuple[str, Instruction]]:
@@ -77,13 +76,7 @@ class InstructionFlow:
 
     def users(self, place: ValuePlace) -> list[Instruction]:
         """The instructions that have the value, or the tuple it is in, as an operand."""
-        users = self._users.get(place.computation)
-        if users is None:
-            users = self._users[place.computation] = {}
-            for instruction in self.module.computations[place.computation].instructions.values():
-                for operand in dict.fromkeys(instruction.operands):
-                    users.setdefault(operand, []).append(instruction)
-        return users.get(place.name, [])
+        return self.module.computations[place.computation].users.get(place.name, [])
 
     def forward(self, start: ValuePlace, passes: Callable[[Instruction], bool]) -> WalkEnds:
         """The nearest users of a value.
@@ -108,7 +101,7 @@ class InstructionFlow:
                         yield ValuePlace(around, instruction.name, place.element)
             for user in self.users(place):
                 if user.opcode == "get-tuple-element":
-                    if place.element in (None, _index(user)):
+                    if place.element in (None, user.element):
                         yield ValuePlace(place.computation, user.name)
                     continue
                 at = [number for number, name in enumerate(user.operands) if name == place.name]
@@ -124,7 +117,8 @@ class InstructionFlow:
                 else:
                     ends[user.name] = user
 
-        _walk([start], step)
+        for _ in reached([start], step, _MOST):
+            pass
         return WalkEnds(tuple(ends.values()), tuple(results))
 
     def backward(
@@ -148,7 +142,7 @@ class InstructionFlow:
             if maker is None or maker.opcode in _NOTHING:
                 return
             if maker.opcode == "parameter":
-                number = int(maker.operand_text) if maker.operand_text.isdecimal() else 0
+                number = maker.parameter or 0
                 caller = self.callers.get(computation.name)
                 if computation.is_entry:
                     parameters[number] = None
@@ -166,7 +160,7 @@ class InstructionFlow:
                 joined = computation.instructions.get(operands[0])
                 if joined is not None and is_joined(joined) and not passes(joined):
                     ends[maker.name] = maker
-                yield ValuePlace(place.computation, operands[0], _index(maker))
+                yield ValuePlace(place.computation, operands[0], maker.element)
             elif maker.opcode == "tuple":
                 at = place.element
                 chosen = operands if at is None else operands[at : at + 1]
@@ -181,7 +175,8 @@ class InstructionFlow:
             else:
                 ends[maker.name] = maker
 
-        _walk(start, step)
+        for _ in reached(start, step, _MOST):
+            pass
         return WalkEnds(tuple(ends.values()), tuple(parameters))
 
     def inside(self, instruction: Instruction) -> Computation | None:
@@ -194,23 +189,7 @@ class InstructionFlow:
 
 def is_joined(instruction: Instruction) -> bool:
     """Whether an instruction communicates several values at once."""
-    base = instruction.opcode.removesuffix("-start")
-    return base in _JOINING and len(instruction.operands) > 1
-
-
-def _walk(start: Iterable[ValuePlace], step: Callable[[ValuePlace], Iterator[ValuePlace]]) -> None:
-    """Breadth first, through places that are made as they are reached: there is no graph of them.
-
-    Elements of tuples and what is called make more places than there are instructions, and a walk
-    ends after a few of them.
-    """
-    queue = deque(start)
-    seen = set(queue)
-    while queue and len(seen) < _MOST:
-        for place in step(queue.popleft()):
-            if place not in seen:
-                seen.add(place)
-                queue.append(place)
+    return instruction.opcode.removesuffix("-start") in _JOINING and len(instruction.operands) > 1
 
 
 def _is_root(computation: Computation, name: str) -> bool:
@@ -219,12 +198,5 @@ def _is_root(computation: Computation, name: str) -> bool:
 
 
 def _parameter(computation: Computation, number: int) -> ValuePlace | None:
-    for instruction in computation.instructions.values():
-        if instruction.opcode == "parameter" and instruction.operand_text == str(number):
-            return ValuePlace(computation.name, instruction.name)
-    return None
-
-
-def _index(instruction: Instruction) -> int | None:
-    text = instruction.attributes.get("index", "")
-    return int(text) if text.isdecimal() else None
+    parameter = computation.parameters.get(number)
+    return None if parameter is None else ValuePlace(computation.name, parameter.name)

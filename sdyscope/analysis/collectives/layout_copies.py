@@ -7,20 +7,19 @@ it, and copies.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.hlo import HloModule
 from sdyscope.hlo.executions import executions
-from sdyscope.hlo.model import Computation, Instruction
+from sdyscope.hlo.model import IN_PLACE, Computation, Instruction
 from sdyscope.hlo.shape import Shape
 
 Side: TypeAlias = Literal["operand", "result"]
 
-#: What hands a value on as it lies there.
-_HANDS_ON = frozenset({"bitcast", "get-tuple-element"})
+#: What hands a value on as it lies there; ``passing`` has copies too, which are looked for here.
+_HANDS_ON = IN_PLACE | {"get-tuple-element"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,6 @@ def layout_copies(module: HloModule, collectives: Iterable[str]) -> Iterator[Lay
         here = [name for name in computation.instructions if name in wanted]
         if not here or computation.name not in times:
             continue
-        users = _users(computation)
         count = times[computation.name].times
         for name in here:
             instruction = computation.instructions[name]
@@ -73,7 +71,7 @@ def layout_copies(module: HloModule, collectives: Iterable[str]) -> Iterator[Lay
                 copied = _made_by_copy(module, computation, operand)
                 if copied is not None:
                     yield _copy(instruction, "operand", *copied, count)
-            for copied in _copies_of(module, computation, users, name):
+            for copied in _copies_of(module, computation, name):
                 yield _copy(instruction, "result", *copied, count)
 
 
@@ -97,53 +95,34 @@ def _order(shape: Shape) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(",") if number.strip().isdecimal())
 
 
-def _users(computation: Computation) -> Mapping[str, list[Instruction]]:
-    users: dict[str, list[Instruction]] = defaultdict(list)
-    for instruction in computation.instructions.values():
-        if instruction.opcode not in ("parameter", "constant"):
-            for operand in instruction.operands:
-                users[operand].append(instruction)
-    return users
-
-
 def _made_by_copy(
     module: HloModule, computation: Computation, name: str
 ) -> tuple[Shape, Shape] | None:
     """What a value was copied from and to, where it was made by a copy of the layout."""
-    instruction = computation.instructions.get(name)
-    while instruction is not None and instruction.opcode in _HANDS_ON:
-        instruction = computation.instructions.get(next(iter(instruction.operands), ""))
+    instruction = computation.behind(name, _HANDS_ON)
     if instruction is None:
         return None
     if instruction.opcode == "fusion":
-        inside = _fused(module, instruction)
+        inside = module.fused(instruction)
         root = None if inside is None else inside.root
         return None if inside is None or root is None else _made_by_copy(module, inside, root.name)
     return _changes_layout(computation, instruction)
 
 
 def _copies_of(
-    module: HloModule, computation: Computation, users: Mapping[str, list[Instruction]], name: str
+    module: HloModule, computation: Computation, name: str
 ) -> Iterator[tuple[Shape, Shape]]:
     """The copies of a value that change its layout."""
-    for user in users.get(name, ()):
+    for user in computation.users.get(name, ()):
         if user.opcode in _HANDS_ON or user.opcode.endswith("-done"):
-            yield from _copies_of(module, computation, users, user.name)
+            yield from _copies_of(module, computation, user.name)
         elif user.opcode == "fusion":
-            inside = _fused(module, user)
-            if inside is None:
-                continue
-            number = str(user.operands.index(name))
-            for parameter in inside.instructions.values():
-                if parameter.opcode == "parameter" and parameter.operand_text.strip() == number:
-                    yield from _copies_of(module, inside, _users(inside), parameter.name)
+            inside = module.fused(user)
+            number = user.operands.index(name)
+            if inside is not None and number in inside.parameters:
+                yield from _copies_of(module, inside, inside.parameters[number].name)
         elif (copied := _changes_layout(computation, user)) is not None:
             yield copied
-
-
-def _fused(module: HloModule, fusion: Instruction) -> Computation | None:
-    called = fusion.called("calls")
-    return module.computations.get(called[0]) if called else None
 
 
 def _changes_layout(

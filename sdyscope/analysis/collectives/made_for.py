@@ -21,6 +21,7 @@ from sdyscope.analysis.collectives.instruction_flow import (
 )
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hlo import CallSites, Computation, HloModule, Instruction
+from sdyscope.values.passing import opcodes
 
 Tags: TypeAlias = tuple[tuple[int, ...], ...]
 """Ops that an instruction was made from: of each the calls that it was inlined from, and the op."""
@@ -40,6 +41,9 @@ _MOVES = frozenset({"all-gather", "all-to-all", "collective-broadcast", "collect
 
 #: Collectives that give devices other blocks of a value, each as many as it had.
 _EXCHANGES = frozenset({"all-to-all", "collective-permute", "ragged-all-to-all"})
+
+#: Instructions whose result is what they take, element for element, on the same device.
+_SAME = frozenset({*opcodes("unchanged"), "bitcast", *INLINE})
 
 #: Instructions that leave the elements of a value in its dimensions, all or a block of them.
 _CUT_OR_LAID_OUT = ("copy", "dynamic-slice")
@@ -63,17 +67,11 @@ FORMING = frozenset(
 #: Ops that the partitioner writes around a collective, and layouts; besides, what is fused.
 _FORMS = frozenset(
     {
-        "bitcast",
+        *opcodes("unchanged", "shape", "order", "part"),
         "concatenate",
-        "copy",
-        "dynamic-slice",
         "get-tuple-element",
-        "opt-barrier",
         "pad",
-        "reshape",
         "select",
-        "slice",
-        "transpose",
         "tuple",
         "all-gather",
         "all-reduce",
@@ -134,18 +132,12 @@ class MadeFor:
         self.tags = tags
         self.flow = InstructionFlow(module, sites)
         entry = module.computations[module.entry]
-        parameters = [
-            instruction
-            for instruction in entry.instructions.values()
-            if instruction.opcode == "parameter" and instruction.op_name
-        ]
-        self.parameters: dict[int, Instruction] = {}
-        self.arguments: dict[str, int] = {}
-        for parameter in parameters:
-            if parameter.operand_text.isdecimal() and parameter.name not in tags:
-                number = int(parameter.operand_text)
-                self.parameters[number] = parameter
-                self.arguments[parameter.op_name] = number
+        self.parameters = {
+            number: parameter
+            for number, parameter in entry.parameters.items()
+            if parameter.op_name and parameter.name not in tags
+        }
+        self.arguments = {each.op_name: number for number, each in self.parameters.items()}
 
     def purpose(
         self,
@@ -198,7 +190,7 @@ class MadeFor:
             makers=self.of(makers.instructions[:1]),
             argument=argument,
             is_summed=maker is not None
-            and _base(maker) in _SUMS
+            and maker.base in _SUMS
             and not key.isdisjoint(self.key(maker)),
             is_certain=_GENERATED not in collective.rest,
         )
@@ -319,7 +311,7 @@ class MadeFor:
 
     def is_move(self, instruction: Instruction) -> bool:
         """Whether an instruction moves a value, for whatever op that is: it makes nothing."""
-        return _base(instruction) in _MOVES or instruction.name in self.of_moves
+        return instruction.base in _MOVES or instruction.name in self.of_moves
 
     @cached_property
     def of_moves(self) -> frozenset[str]:
@@ -330,7 +322,7 @@ class MadeFor:
         names = set[str]()
         for computation in self.flow.module.computations.values():
             for move in computation.instructions.values():
-                if _base(move) in _MOVES and (key := self.key(move)):
+                if move.base in _MOVES and (key := self.key(move)):
 
                     def passes(instruction: Instruction, key: frozenset[object] = key) -> bool:
                         is_same = not key.isdisjoint(self.key(instruction))
@@ -349,9 +341,9 @@ class MadeFor:
         """The values that a collective communicates; of several joined, this one."""
         operands: Sequence[str] = collective.operands
         if value is not collective and collective.name in value.operands[:1]:
-            index = value.attributes.get("index", "")
-            if index.isdecimal() and int(index) < len(operands):
-                operands = operands[int(index) : int(index) + 1]
+            index = value.element
+            if index is not None and index < len(operands):
+                operands = operands[index : index + 1]
         elif value is not collective:
             operands = (value.name,)
         return [ValuePlace(computation.name, name) for name in operands]
@@ -362,18 +354,18 @@ class MadeFor:
         """Whether devices exchanged their blocks right before, of one of several joined: of it."""
 
         def passes(instruction: Instruction) -> bool:
-            return _base(instruction) in _FORMS - _EXCHANGES
+            return instruction.base in _FORMS - _EXCHANGES
 
         places = self.places(computation, collective, value)
         ends = self.flow.backward(places, passes).instructions
-        return any(_base(instruction) in _EXCHANGES for instruction in ends)
+        return any(instruction.base in _EXCHANGES for instruction in ends)
 
     def permuted_before(
         self, computation: Computation, collective: Instruction, value: Instruction
     ) -> Instruction | None:
         """The permutation whose result this takes as it is, if there is one."""
         before = self.ends_before(computation, collective, value)
-        is_one = len(before) == 1 and _base(before[0]) == "collective-permute"
+        is_one = len(before) == 1 and before[0].base == "collective-permute"
         return before[0] if is_one and len(before[0].operands) == 1 else None
 
     def is_all(self, computation: Computation, collective: Instruction, value: Instruction) -> bool:
@@ -384,7 +376,7 @@ class MadeFor:
         after = self.flow.forward(ValuePlace(computation.name, value.name), _is_form)
         cuts = _MOVES | {"dynamic-slice"}
         goes_on = any(
-            _base(end) in cuts and self.may_be_named_alike(end, value) for end in after.instructions
+            end.base in cuts and self.may_be_named_alike(end, value) for end in after.instructions
         )
         return not goes_on and self.is_made(computation, collective, value)
 
@@ -397,7 +389,7 @@ class MadeFor:
         """
         forms, cuts = _FORMS.difference(_SUMS), _MOVES | {"dynamic-slice"}
         return not any(
-            _base(end) in forms and (_base(end) in cuts or self.may_be_named_alike(end, value))
+            end.base in forms and (end.base in cuts or self.may_be_named_alike(end, value))
             for end in self.ends_before(computation, collective, value)
         )
 
@@ -410,7 +402,7 @@ class MadeFor:
         passes = self.passing(self.key(value), _FORMS - _MOVES - {"dynamic-slice"})
         place = ValuePlace(computation.name, value.name)
         ends = self.flow.forward(place, lambda end: _is_form(end) or passes(end)).instructions
-        return any(_base(end) in (*_EXCHANGES, "dynamic-slice") for end in ends)
+        return any(end.base in (*_EXCHANGES, "dynamic-slice") for end in ends)
 
     def may_be_named_alike(self, instruction: Instruction, value: Instruction) -> bool:
         """Whether an instruction and a value may be named after the same op.
@@ -433,11 +425,11 @@ class MadeFor:
         """The all-gather whose result, in whatever form, this one gathers further; else empty."""
 
         def passes(instruction: Instruction) -> bool:
-            return _base(instruction) in _FORMS - _MOVES
+            return instruction.base in _FORMS - _MOVES
 
         ends = self.flow.backward(self.places(computation, collective, value), passes)
         before = ends.instructions if not ends.boundary else ()
-        is_gather = len(before) == 1 and _base(before[0]) == "all-gather"
+        is_gather = len(before) == 1 and before[0].base == "all-gather"
         return before[0].name if is_gather else ""
 
     def is_made_by(
@@ -459,7 +451,7 @@ class MadeFor:
         def passes(instruction: Instruction) -> bool:
             if not self.is_named(instruction):
                 return True
-            is_form = instruction.opcode in forms or _base(instruction) in forms
+            is_form = instruction.opcode in forms or instruction.base in forms
             return is_form and not key.isdisjoint(self.key(instruction))
 
         return passes
@@ -488,7 +480,7 @@ class MadeFor:
 
 def _is_form(instruction: Instruction) -> bool:
     """Whether its result is what it takes, element for element, on the same device."""
-    return instruction.opcode in ("bitcast", "copy", "opt-barrier", *INLINE)
+    return instruction.opcode in _SAME
 
 
 def is_partial(pairs: str) -> bool:
@@ -502,8 +494,3 @@ def is_partial(pairs: str) -> bool:
     """
     each = _PAIR.findall(pairs)
     return {source for source, _ in each} != {target for _, target in each}
-
-
-def _base(instruction: Instruction) -> str:
-    """The opcode of what may run asynchronously, as if it did not."""
-    return instruction.opcode.removesuffix("-start").removesuffix("-done")

@@ -358,10 +358,8 @@ class _Reader:
             for user in self.made_for.flow.users(ValuePlace(computation.name, name)):
                 if user.operands[:1] != (name,):
                     continue
-                if user.opcode == "get-tuple-element":
-                    index = user.attributes.get("index", "")
-                    if index.isdecimal():
-                        instructions[min(int(index), count - 1)] = user
+                if user.element is not None:
+                    instructions[min(user.element, count - 1)] = user
                 elif user.opcode.endswith("-done") and name == instruction.name:
                     makers.append(user.name)
         return instructions
@@ -387,13 +385,12 @@ class _Reader:
         if operand is None:
             return []
         if operand.opcode == "fusion":
-            fused = [self.module.computations.get(name) for name in operand.called("calls")]
-            roots = [inner.root for inner in fused if inner is not None]
+            roots = [inner.root for inner in self.module.called(operand, "calls")]
             if not all(root and root.opcode == "concatenate" for root in roots):
                 return []
         elif operand.opcode != "concatenate":
             return []
-        elements = [_unflattened(computation, name) for name in operand.operands]
+        elements = [computation.behind(name, ("bitcast", "reshape")) for name in operand.operands]
         return [element for element in elements if element is not None]
 
     def shapes(
@@ -427,12 +424,7 @@ def _kind(opcode: str) -> CollectiveKind | None:
 
 def _is_sliced(computation: Computation, instruction: Instruction) -> bool:
     """Whether a fusion keeps only slices of what it reduces, which makes it a reduce-scatter."""
-    root = computation.root
-    if root is None:
-        return False
-    kept: list[Instruction | None] = [root]
-    if root.opcode == "tuple":
-        kept = [computation.instructions.get(name) for name in root.operands]
+    kept = [computation.instructions.get(name) for name in computation.results]
     whole = {instruction.name}
     for element in computation.instructions.values():
         if element.opcode == "get-tuple-element" and element.operands[:1] == (instruction.name,):
@@ -441,14 +433,3 @@ def _is_sliced(computation: Computation, instruction: Instruction) -> bool:
         user is not None and user.opcode == "dynamic-slice" and whole.issuperset(user.operands[:1])
         for user in kept
     )
-
-
-def _unflattened(computation: Computation, name: str) -> Instruction | None:
-    """The instruction of a name, before it was only given another shape."""
-    instruction = computation.instructions.get(name)
-    while instruction is not None and instruction.opcode in ("bitcast", "reshape"):
-        before = computation.instructions.get(next(iter(instruction.operands), ""))
-        if before is None:
-            break
-        instruction = before
-    return instruction

@@ -435,7 +435,7 @@ class Collectives(Summarized):
     def with_origin(self) -> int:
         """How many of the tensors have an origin."""
         parts = [part for collective in self.collectives for part in collective.parts]
-        return sum(part.origin is not None and part.origin.is_known for part in parts)
+        return sum(part.origin is not None and part.origin.known for part in parts)
 
     @property
     def tensors(self) -> int:

@@ -8,7 +8,7 @@ iteration what the loop adds up anyway.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -19,9 +19,12 @@ from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.facts.propagated import ValueId
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.graph import Op, OpGraph
+from sdyscope.hlo.model import ELEMENTWISE
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.passing import FORMS
 from sdyscope.values.source import SourceLocation
+from sdyscope.walk import reached
 
 WastedKind: TypeAlias = Literal[
     "reduced twice", "reduced to be sliced", "gathered to be sliced", "reduced in a loop"
@@ -60,70 +63,12 @@ class Wasted:
     scope: str = ""
 
 
-#: Ops that make of what is the same everywhere what is the same everywhere, one element at a time.
-_ELEMENTWISE = frozenset(
-    {
-        "abs",
-        "add",
-        "and",
-        "broadcast_in_dim",
-        "bitcast_convert",
-        "ceil",
-        "clamp",
-        "compare",
-        "concatenate",
-        "convert",
-        "cosine",
-        "divide",
-        "dot_general",
-        "exponential",
-        "exponential_minus_one",
-        "floor",
-        "iota",
-        "log",
-        "log_plus_one",
-        "logistic",
-        "maximum",
-        "minimum",
-        "multiply",
-        "negate",
-        "not",
-        "optimization_barrier",
-        "or",
-        "pad",
-        "power",
-        "real",
-        "remainder",
-        "reshape",
-        "reverse",
-        "rsqrt",
-        "select",
-        "sign",
-        "sine",
-        "slice",
-        "sqrt",
-        "subtract",
-        "tanh",
-        "transpose",
-        "xor",
-        "reduce",
-        "constant",
-    }
-)
+#: Ops that make of what is the same everywhere what is the same everywhere, besides those that work
+#: element by element or pass on what they are given.
+_ALIKE = frozenset({"concatenate", "constant", "dot_general", "iota", "pad", "reduce", "reverse"})
 
-#: Ops behind which a sum is the sum of what they make.
-_LINEAR = frozenset(
-    {
-        "transpose",
-        "reshape",
-        "convert",
-        "negate",
-        "broadcast_in_dim",
-        "optimization_barrier",
-        "reverse",
-        "slice",
-    }
-)
+#: Ops behind which a sum is the sum of what they make, besides those that pass it on.
+_LINEAR = frozenset({"negate", "reverse"})
 
 
 def wasted_in_maps(graph: OpGraph, mesh: Mesh) -> Iterator[Wasted]:
@@ -189,36 +134,34 @@ class _Maps:
     def by_place(self, operand: tuple[int, int]) -> bool:
         """Whether an operand comes from the number of the device, and from nothing else."""
         value = self.graph.operand(*operand)
-        waiting, seen, numbered = [value], set(), False
-        while waiting:
-            at = waiting.pop()
-            if at is None or at in seen:
-                continue
-            seen.add(at)
-            op = self.graph.ops[at[0]]
+        numbered = False
+        for node, _ in reached([] if value is None else [value], self._made_of):
+            op = self.graph.ops[node]
             if op.mnemonic in ("partition_id", "replica_id"):
                 numbered = True
-            elif op.is_argument or op.mnemonic not in _ELEMENTWISE:
+            elif op.is_argument or not _is_alike(op):
                 return False
-            waiting += [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
         return numbered
+
+    def _made_of(self, value: ValueId) -> Sequence[ValueId]:
+        return self.graph.operand_values[value[0]]
 
     def summed(self, value: ValueId, axes: tuple[str, ...]) -> int | None:
         """The sum that makes a value the same along axes; None where it may differ, or is given."""
+
+        def is_sum(op: Op) -> bool:
+            return op.kind == "stablehlo.all_reduce" and set(axes) <= set(self.axes(op))
+
+        def made_of(value: ValueId) -> Sequence[ValueId]:
+            return () if is_sum(self.graph.ops[value[0]]) else self._made_of(value)
+
         first: int | None = None
-        waiting, seen = [value], set()
-        while waiting:
-            at = waiting.pop()
-            if at in seen:
-                continue
-            seen.add(at)
-            op = self.graph.ops[at[0]]
-            if op.kind == "stablehlo.all_reduce" and set(axes) <= set(self.axes(op)):
+        for node, _ in reached([value], made_of):
+            op = self.graph.ops[node]
+            if is_sum(op):
                 first = op.id
-                continue
-            if op.is_argument or op.mnemonic not in _ELEMENTWISE:
+            elif op.is_argument or not _is_alike(op):
                 return None
-            waiting += [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
         return first
 
     def divided(self, op: Op) -> bool:
@@ -253,6 +196,21 @@ class _Maps:
             # A reduce-scatter sends half of what an all-reduce does.
             sent += each // 2 if kind == "reduced to be sliced" else each
         return Wasted(kind, op.id, other, axes, sent, 1, dimension, divided, op.source, op.scope)
+
+
+def _is_alike(op: Op) -> bool:
+    return (
+        op.mnemonic in _ALIKE
+        or op.mnemonic.replace("_", "-") in ELEMENTWISE
+        or op.passing in (*FORMS, "bits", "repeated", "part")
+    )
+
+
+def _passes_sum(user: Op, operand: int) -> int | None:
+    """As which of an op's results a sum goes on that it takes, or the sum of what it makes."""
+    if user.passing in (*FORMS, "repeated", "part") and operand < len(user.types):
+        return operand
+    return 0 if user.mnemonic in _LINEAR else None
 
 
 def _adds(graph: OpGraph, op: Op) -> bool:
@@ -323,20 +281,19 @@ class _Loops:
         """
         if node >= len(self.graph.ops):
             return None
-        waiting: list[ValueId] = [(node, 0)]
-        seen: set[ValueId] = set()
         loops: set[int] = set()
-        while waiting:
-            at = waiting.pop()
-            if at in seen:
-                continue
-            seen.add(at)
+        goes_on: dict[ValueId, list[ValueId]] = {}
+        for at in reached([(node, 0)], goes_on.__getitem__):
+            further = goes_on[at] = []
             for user, edge in self.graph.uses(at[0], at[1]):
                 kind = user.mnemonic
                 if kind in ("return", "while", "call") or user.is_result:
                     continue
-                if kind in _LINEAR or (kind in ("multiply", "divide") and self._scales(user, at)):
-                    waiting.append((user.id, 0))
+                result = _passes_sum(user, edge.operand)
+                if result is None and kind in ("multiply", "divide") and self._scales(user, at):
+                    result = 0
+                if result is not None:
+                    further.append((user.id, result))
                 elif kind == "add":
                     other = self.graph.operand(user, 1 - edge.operand)
                     loop = None if other is None else self._carried(other)
@@ -345,12 +302,12 @@ class _Loops:
                             return None  # The total so far is used in each iteration.
                         loops.add(loop[0])
                     else:
-                        waiting.append((user.id, 0))
+                        further.append((user.id, 0))
                 else:
                     return None  # It is used for something else.
             for crossing, after in self._goes_to.get(at, ()):
                 if crossing in ("call", "return"):
-                    waiting.append(after)
+                    further.append(after)
                 elif crossing in ("loop", "yield"):
                     return None  # It leaves the iteration as it is.
         return loops.pop() if len(loops) == 1 else None
@@ -388,41 +345,33 @@ class _Loops:
             total: the value that is carried, as the op that adds to it has it.
             adds: that op.
         """
-        waiting: list[ValueId] = [total, (adds, 0)]
-        seen: set[ValueId] = set()
-        while waiting:
-            at = waiting.pop()
-            if at in seen:
-                continue
-            seen.add(at)
-            users = [user for user, _ in self.graph.uses(at[0], at[1]) if user.id != adds]
-            if any(
-                user.mnemonic not in ("return", "call") and not user.is_result for user in users
-            ):
-                return False
+
+        def passed(at: ValueId) -> Iterator[ValueId]:
             # Where it is given to a function it comes from there, too.
-            waiting += [value for kind, value in self._comes_from.get(at, ()) if kind == "call"]
-            waiting += [
-                value for kind, value in self._goes_to.get(at, ()) if kind in ("call", "return")
-            ]
-        return True
+            yield from (value for kind, value in self._comes_from.get(at, ()) if kind == "call")
+            for kind, value in self._goes_to.get(at, ()):
+                if kind in ("call", "return"):
+                    yield value
+
+        return all(
+            user.id == adds or user.mnemonic in ("return", "call") or user.is_result
+            for at in reached([total, (adds, 0)], passed)
+            for user, _ in self.graph.uses(*at)
+        )
 
     def _reaches(self, node: int, loop: tuple[int, int]) -> bool:
         """Whether an op's result is what a loop carries on."""
-        waiting: list[ValueId] = [(node, 0)]
-        seen: set[ValueId] = set()
-        while waiting:
-            at = waiting.pop()
-            if at in seen:
-                continue
-            seen.add(at)
-            for crossing, after in self._goes_to.get(at, ()):
-                if crossing == "return":
-                    waiting.append(after)
-                elif crossing in ("yield", "loop"):
-                    op = self.graph.ops[after[0]]
-                    if crossing == "yield" and after == loop:
-                        return True
-                    if crossing == "loop" and op.parent == loop[0] and op.argument == loop[1]:
-                        return True
-        return False
+
+        def returned(at: ValueId) -> list[ValueId]:
+            return [after for kind, after in self._goes_to.get(at, ()) if kind == "return"]
+
+        def is_carried(kind: str, after: ValueId) -> bool:
+            op = self.graph.ops[after[0]]
+            given = kind == "loop" and (op.parent, op.argument) == loop
+            return given or (kind == "yield" and after == loop)
+
+        return any(
+            is_carried(*crossing)
+            for at in reached([(node, 0)], returned)
+            for crossing in self._goes_to.get(at, ())
+        )

@@ -14,66 +14,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from sdyscope.hlo import Computation, Instruction, Shape
+from sdyscope.hlo.model import ELEMENTWISE, TRANSCENDENTAL
 
-#: Ops with one operation for each element of the result.
-_ELEMENTWISE = frozenset(
-    {
-        "abs",
-        "add",
-        "and",
-        "ceil",
-        "clamp",
-        "clz",
-        "compare",
-        "complex",
-        "convert",
-        "divide",
-        "floor",
-        "imag",
-        "is-finite",
-        "maximum",
-        "minimum",
-        "multiply",
-        "negate",
-        "not",
-        "or",
-        "popcnt",
-        "real",
-        "reduce-precision",
-        "remainder",
-        "round-nearest-afz",
-        "round-nearest-even",
-        "select",
-        "shift-left",
-        "shift-right-arithmetic",
-        "shift-right-logical",
-        "sign",
-        "stochastic-convert",
-        "subtract",
-        "xor",
-    }
-)
-
-#: Ops with one transcendental function for each element of the result, which XLA counts apart.
-_TRANSCENDENTAL = frozenset(
-    {
-        "atan2",
-        "cbrt",
-        "cosine",
-        "erf",
-        "exponential",
-        "exponential-minus-one",
-        "log",
-        "log-plus-one",
-        "logistic",
-        "power",
-        "rsqrt",
-        "sine",
-        "sqrt",
-        "tan",
-        "tanh",
-    }
-)
+#: Opcodes with one operation for each element of the result.
+_COUNTED = ELEMENTWISE - TRANSCENDENTAL
 
 #: Custom calls that are matrix products: of cuBLAS, and of oneDNN on CPUs.
 CUSTOM_MATMULS = frozenset({"__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"})
@@ -97,14 +41,14 @@ _CONTRACTING = re.compile(r'"lhs_contracting_dimensions":\[([^\]]*)\]')
 
 def elementwise_flops(instruction: Instruction) -> int:
     """Operations of an elementwise op, or of what is counted like one; 0 of everything else."""
-    if instruction.opcode in _ELEMENTWISE:
+    if instruction.opcode in _COUNTED:
         return sum(math.prod(leaf.dimensions) for leaf in instruction.shape.leaves)
     return 0
 
 
 def transcendentals(instruction: Instruction) -> int:
     """Transcendental functions that an op computes."""
-    if instruction.opcode in _TRANSCENDENTAL:
+    if instruction.opcode in TRANSCENDENTAL:
         return sum(math.prod(leaf.dimensions) for leaf in instruction.shape.leaves)
     return 0
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeAlias
 
 from sdyscope.analysis.collectives.axes import axes_of_pairs
 from sdyscope.facts.cost import Pipeline
@@ -26,18 +25,17 @@ from sdyscope.hlo import HloModule
 from sdyscope.hlo.loops import trip_count
 from sdyscope.hlo.model import Computation, Instruction
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.passing import FORMS, opcodes
+from sdyscope.walk import reached
 
 _PAIR = re.compile(r"\{(\d+),(\d+)\}")
-
-_Following: TypeAlias = Callable[[Instruction], Iterable[Instruction]]
 
 #: What moves numbers without making others of them.
 _MOVING = frozenset(
     {
-        *("bitcast", "collective-permute", "collective-permute-done", "collective-permute-start"),
-        *("concatenate", "convert", "copy", "copy-done", "copy-start", "dynamic-slice"),
-        *("dynamic-update-slice", "get-tuple-element", "pad", "reshape", "select", "slice"),
-        *("transpose", "tuple"),
+        *opcodes(*FORMS, "part"),
+        *("collective-permute", "collective-permute-done", "collective-permute-start"),
+        *("concatenate", "dynamic-update-slice", "get-tuple-element", "pad", "select", "tuple"),
     }
 )
 #: What the moving needs: which element, whose turn it is.
@@ -95,7 +93,6 @@ def _handed_on(
 ) -> Iterator[tuple[str, int, Instruction]]:
     """What a loop's body hands on along an axis, in which of the two directions."""
     carried = _carried(body)
-    users = _users(body)
     for instruction in body.instructions.values():
         if instruction.opcode not in ("collective-permute", "collective-permute-start"):
             continue
@@ -108,7 +105,7 @@ def _handed_on(
         along = _next_along(pairs, mesh)
         if along is None or _size(instruction) not in carried.values():
             continue
-        if _computed_on_one_side(module, body, instruction, users, carried):
+        if _computed_on_one_side(module, body, instruction, carried):
             yield (*along, instruction)
 
 
@@ -142,19 +139,10 @@ def _carried(body: Computation) -> Mapping[str, int]:
     }
 
 
-def _users(body: Computation) -> Mapping[str, list[Instruction]]:
-    users: dict[str, list[Instruction]] = {}
-    for instruction in body.instructions.values():
-        for operand in instruction.operands:
-            users.setdefault(operand, []).append(instruction)
-    return users
-
-
 def _computed_on_one_side(
     module: HloModule,
     body: Computation,
     permute: Instruction,
-    users: Mapping[str, list[Instruction]],
     carried: Mapping[str, int],
 ) -> bool:
     """Whether a value is only moved between the permutation and what the loop carries, on one side.
@@ -162,10 +150,11 @@ def _computed_on_one_side(
     What is only moved on both sides is a conveyor, that brings stages their microbatches.
     """
     root = None if body.root is None else body.root.name
-    after = _only_moved(module, [permute], lambda instruction: users.get(instruction.name, ()))
+    after = _only_moved(module, body, permute.name, lambda each: body.users.get(each.name, ()))
     before = _only_moved(
         module,
-        [permute],
+        body,
+        permute.name,
         lambda instruction: [
             body.instructions[name] for name in instruction.operands if name in body.instructions
         ],
@@ -173,15 +162,19 @@ def _computed_on_one_side(
     return (root in after) != any(name in carried for name in before)
 
 
-def _only_moved(module: HloModule, start: list[Instruction], following: _Following) -> set[str]:
+def _only_moved(
+    module: HloModule,
+    body: Computation,
+    start: str,
+    following: Callable[[Instruction], Iterable[Instruction]],
+) -> set[str]:
     """What is reached from an instruction through ops that compute no new numbers."""
-    seen, waiting = {instruction.name for instruction in start}, list(start)
-    while waiting:
-        for instruction in following(waiting.pop()):
-            if instruction.name not in seen and _moves(module, instruction):
-                seen.add(instruction.name)
-                waiting.append(instruction)
-    return seen
+
+    def moved(name: str) -> Iterable[str]:
+        others = following(body.instructions[name])
+        return (other.name for other in others if _moves(module, other))
+
+    return {*reached([start], moved)}
 
 
 def _moves(module: HloModule, instruction: Instruction) -> bool:
@@ -189,15 +182,11 @@ def _moves(module: HloModule, instruction: Instruction) -> bool:
         return True
     if instruction.opcode != "fusion":
         return False
-    fused = [module.computations.get(name) for name in instruction.called("calls")]
     return all(
-        computation is not None
-        and all(
-            inner.opcode in _MOVING
-            or (inner.opcode in _INDEXING and (_is_index(inner) or inner.opcode in _PLAIN))
-            for inner in computation.instructions.values()
-        )
-        for computation in fused
+        inner.opcode in _MOVING
+        or (inner.opcode in _INDEXING and (_is_index(inner) or inner.opcode in _PLAIN))
+        for computation in module.called(instruction, "calls")
+        for inner in computation.instructions.values()
     )
 
 

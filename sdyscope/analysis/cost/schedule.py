@@ -23,9 +23,12 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import Computation, HloModule, Instruction, call_sites, trip_count
 from sdyscope.hlo.live import is_scheduled
 from sdyscope.hlo.loops import given_element, known_before
-from sdyscope.hlo.model import BRANCHES, CALLED
+from sdyscope.hlo.model import BRANCHES, CALLED, IN_PLACE
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef
+
+#: Opcodes of what only hands on what it is given, as it lies there.
+_HANDS_ON = IN_PLACE | {"async-update", "get-tuple-element", "tuple"}
 
 _DONE = 'custom_call_target="AsyncCollectiveDone"'
 _START = 'custom_call_target="AsyncCollectiveStart"'
@@ -285,13 +288,7 @@ class _Simulation:
 
     def passes(self, instruction: Instruction) -> bool:
         """Whether an instruction only hands on what it is given."""
-        return instruction.opcode in (
-            "get-tuple-element",
-            "tuple",
-            "bitcast",
-            "opt-barrier",
-            "async-update",
-        )
+        return instruction.opcode in _HANDS_ON
 
     def worked(self) -> float:
         """Seconds of compute so far, in one run of what runs."""

@@ -288,30 +288,17 @@ def _target(instruction: Instruction) -> str:
 
 def _fused(inner: Computation, operands: list[Shape | None], result: Shape) -> tuple[float, float]:
     """What a fusion reads and writes: of what it only slices, and only updates, just that."""
-    users: dict[str, list[Instruction]] = {}
-    numbers: dict[int, Instruction] = {}
-    for instruction in inner.instructions.values():
-        if instruction.opcode == "parameter":
-            if instruction.operand_text.isdecimal():
-                numbers[int(instruction.operand_text)] = instruction
-            continue
-        for name in instruction.operands:
-            users.setdefault(name, []).append(instruction)
     pieces: list[tuple[Shape | None, float]] = []
     for number, shape in enumerate(operands):
-        parameter = numbers.get(number)
-        read = None if parameter is None else _read(parameter, users)
+        parameter = inner.parameters.get(number)
+        read = None if parameter is None else _read(parameter, inner)
         whole = 0 if shape is None else shape.bytes
         share = 1.0 if read is None or not whole else min(read / whole, 1.0)
         pieces.append((shape, share))
-    root = inner.root
-    roots = [root]
-    if root is not None and root.opcode == "tuple":
-        roots = [inner.instructions.get(name) for name in root.operands]
     leaves = result.elements if result.is_tuple else (result,)
-    for update_root, leaf in zip(roots, leaves, strict=False):
+    for name, leaf in zip(inner.results, leaves, strict=False):
         written = 1.0
-        update_root = _through(inner, update_root)
+        update_root = inner.behind(name, ("bitcast",))
         if update_root is not None and update_root.opcode == "dynamic-update-slice" and leaf.bytes:
             update = inner.instructions.get(update_root.operands[1])
             written = 1.0 if update is None else min(update.shape.bytes / leaf.bytes, 1.0)
@@ -319,13 +306,13 @@ def _fused(inner: Computation, operands: list[Shape | None], result: Shape) -> t
     return _weighed(pieces)
 
 
-def _read(parameter: Instruction, users: Mapping[str, list[Instruction]]) -> int | None:
+def _read(parameter: Instruction, inner: Computation) -> int | None:
     """Bytes that a fusion reads of a parameter; None for all of it."""
     read = 0
     waiting = [parameter]
     while waiting:
         value = waiting.pop()
-        for user in users.get(value.name, ()):
+        for user in inner.users.get(value.name, ()):
             if user.opcode == "bitcast":
                 waiting.append(user)
             elif user.opcode in _SLICES and user.operands[0] == value.name:
@@ -335,12 +322,6 @@ def _read(parameter: Instruction, users: Mapping[str, list[Instruction]]) -> int
             else:
                 return None
     return read
-
-
-def _through(inner: Computation, instruction: Instruction | None) -> Instruction | None:
-    while instruction is not None and instruction.opcode == "bitcast":
-        instruction = inner.instructions.get(instruction.operands[0])
-    return instruction
 
 
 def _in_space(shape: Shape | None, other: Shape | None) -> Shape | None:

@@ -77,26 +77,28 @@ class Communicated:
     """
 
     parts: list[tuple[Collective, Part]] = field(default_factory=list)
-    tensors: int = 0
-    bytes: int = 0
-    sent: int = 0
-    received: int = 0
 
     __document__ = ("tensors", "bytes", "sent", "received", "shapes", "origins")
 
-    def add(self, collective: Collective, part: Part) -> None:
-        """Adds one tensor."""
-        times = collective.count
-        self.parts.append((collective, part))
-        self.tensors += times
-        self.bytes += times * part.bytes
-        self.sent += times * part.sent
-        self.received += times * part.received
+    @property
+    def tensors(self) -> int:
+        """How many, loops included."""
+        return sum(collective.count for collective, _ in self.parts)
 
-    def extend(self, other: Communicated) -> None:
-        """Adds what another one has."""
-        for collective, part in other.parts:
-            self.add(collective, part)
+    @property
+    def bytes(self) -> int:
+        """Their bytes on one device."""
+        return sum(collective.count * part.bytes for collective, part in self.parts)
+
+    @property
+    def sent(self) -> int:
+        """Bytes that a device sends for them."""
+        return sum(collective.count * part.sent for collective, part in self.parts)
+
+    @property
+    def received(self) -> int:
+        """Bytes that it receives."""
+        return sum(collective.count * part.received for collective, part in self.parts)
 
     @property
     def amount(self) -> Hashable:
@@ -132,7 +134,7 @@ class Communicated:
         """Why they are communicated, where that is known."""
         every = (part.origin for _, part in self.parts)
         return tuple(
-            dict.fromkeys(source for source in every if source is not None and source.is_known)
+            dict.fromkeys(source for source in every if source is not None and source.known)
         )
 
 
@@ -309,7 +311,7 @@ def _by_key(
         for part in collective.parts:
             scope = part.scope if inner else without_inner(part.scope)
             key = DifferenceKey(part.phase, scope, part.primitive, collective.kind, axes, size)
-            by_key.setdefault(key, Communicated()).add(collective, part)
+            by_key.setdefault(key, Communicated()).parts.append((collective, part))
     return by_key
 
 
@@ -360,7 +362,7 @@ def _together(
 ) -> Communicated:
     communicated = Communicated()
     for key in keys:
-        communicated.extend(by_key[key])
+        communicated.parts.extend(by_key[key].parts)
     return communicated
 
 
@@ -388,7 +390,7 @@ def _folded(before: CollectiveDifference, more: CollectiveDifference) -> Collect
     a, b = Communicated(), Communicated()
     for side, parts in ((a, (before.a, more.a)), (b, (before.b, more.b))):
         for part in parts:
-            side.extend(part)
+            side.parts.extend(part.parts)
     return CollectiveDifference(
         before.change,
         replace(before.key, scope=folded_layers(before.key.scope)),

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sdyscope import walk
 from sdyscope.analysis.naming.pairs import value_pairs
 from sdyscope.analysis.naming.resolve import named_value
 from sdyscope.analysis.propagation.decided import Decisions
@@ -262,9 +263,6 @@ class _Comparison:
 def reached(before: Mapping[ValueId, Iterable[ValueId]], given: Iterable[ValueId]) -> set[ValueId]:
     """Some values and all that is computed from them.
 
-    By hand: NetworkX takes 4 times as long (benchmarks/walks.py), with the making of a graph that
-    nothing else is asked of.
-
     Args:
         before: what each value is computed from.
         given: the values.
@@ -273,14 +271,7 @@ def reached(before: Mapping[ValueId, Iterable[ValueId]], given: Iterable[ValueId
     for value, sources in before.items():
         for source in sources:
             after.setdefault(source, []).append(value)
-    values = set(given)
-    waiting = list(values)
-    while waiting:
-        for value in after.get(waiting.pop(), ()):
-            if value not in values:
-                values.add(value)
-                waiting.append(value)
-    return values
+    return {*walk.reached(given, lambda value: after.get(value, ()))}
 
 
 def inputs(graph: OpGraph, value: ValueId) -> list[ValueId]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ from sdyscope.analysis.fix.rewrites import mesh_sizes
 from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Remedy, Verdict
 from sdyscope.analysis.fix.workshop import Rebuild, Workshop
 from sdyscope.analysis.memory.memory import memory_of
+from sdyscope.analysis.naming.structure import compute_alike
 from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Prediction
 from sdyscope.analysis.trials.traffic import traffic
 from sdyscope.analysis.trials.trials import Trials
@@ -672,8 +672,8 @@ class _Fixer:
             corrects = any(proposal.corrects for proposal in edited.candidate.proposals)
             # An edit of an annotation changes no number; one of code is not shown unless it is run.
             # Of a rule the edited program tells which it is.
-            rewrites = edited.candidate.prediction is None and not differs_in_shardings(
-                edited.program, self.program
+            rewrites = edited.candidate.prediction is None and not compute_alike(
+                edited.program.graph("shardy"), self.program.graph("shardy")
             )
             redraws = any(edit.kind == "setting" for edit in _edits(edited.candidate))
             proven = [remedy.edits for remedy in remedies if remedy.proven]
@@ -882,26 +882,6 @@ def _sentence(error: SdyscopeError) -> str:
 
 def _edits(candidate: FixCandidate) -> tuple[SourceEdit, ...]:
     return tuple(proposal.edit for proposal in candidate.proposals)
-
-
-#: A sharding in the text of a module, whose brackets nest once.
-_SHARDING = r"<(?:[^<>]|<[^<>]*>)*>"
-_CONSTRAINT = re.compile(rf"(sdy\.sharding_constraint %\S+) {_SHARDING}")
-_ATTRIBUTE = re.compile(rf"(, )?sdy\.sharding = #sdy\.sharding{_SHARDING}")
-
-
-def differs_in_shardings(first: Staged, other: Staged) -> bool:
-    """Whether two programs lower to the same ops, with other shardings of these.
-
-    Where one has a constraint more, that is not known.
-    """
-    return _without_shardings(first) == _without_shardings(other)
-
-
-def _without_shardings(program: Staged) -> str:
-    """A program's module, with constraints that say nothing."""
-    text = _CONSTRAINT.sub(r"\1", program.lowered["shardy"].text(debug_info=False))
-    return _ATTRIBUTE.sub("", text).replace("{, ", "{").replace(" {}", "")
 
 
 def _same_module(first: Staged, other: Staged) -> bool:

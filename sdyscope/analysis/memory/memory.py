@@ -291,11 +291,9 @@ def _blocks(compiled: Compiled, layout: EntryLayout) -> Iterator[Held]:
     """Arguments and results of a compiled program's text; arguments have names there."""
     module = compiled.module
     names = {
-        int(instruction.operand_text): instruction.op_name
-        for instruction in module.computations[module.entry].instructions.values()
-        if instruction.opcode == "parameter"
-        and instruction.operand_text.isdecimal()
-        and not layout.parameters_are_tuple
+        number: parameter.op_name
+        for number, parameter in module.computations[module.entry].parameters.items()
+        if not layout.parameters_are_tuple
     }
     for number, stored in enumerate(layout.parameters):
         yield held_block("argument", number, names.get(number, ""), stored, compiled)

@@ -279,11 +279,11 @@ class _OverTime:
 
     def is_collective(self, instruction: Instruction) -> bool:
         """Whether an instruction communicates, or a fusion has one in it that does."""
-        if _kind(instruction.opcode) in KINDS:
+        if instruction.base in KINDS:
             return True
         fused = self.module.fused(instruction)
         return fused is not None and any(
-            _kind(inside.opcode) in KINDS for inside in fused.instructions.values()
+            inside.base in KINDS for inside in fused.instructions.values()
         )
 
     def maker(self, buffer: int, position: int | None = None) -> Instruction:
@@ -535,10 +535,6 @@ def _smoothed(stretches: Sequence[Stretch], length: int) -> list[Stretch]:
         else:
             smoothed.append(stretch)
     return smoothed
-
-
-def _kind(opcode: str) -> str:
-    return opcode.removesuffix("-start").removesuffix("-done")
 
 
 def _by_category(

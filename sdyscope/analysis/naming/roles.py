@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.naming.paths import Leaf, kept_for, mirrored
@@ -11,6 +11,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor
 from sdyscope.graph.model import ValueId
 from sdyscope.graph.op_graph import OpGraph
+from sdyscope.walk import reached
 
 Role: TypeAlias = Literal["parameters", "optimizer state", "state", "inputs"]
 """``parameters`` and ``optimizer state`` of a program that is differentiated; ``state`` is what
@@ -69,9 +70,7 @@ def pass_rows(
 def pass_arguments(graph: OpGraph) -> frozenset[int] | None:
     """Numbers of main's arguments that the forward or backward pass uses.
 
-    None for a program that is not differentiated, as JAX's scopes tell. By hand: each argument is
-    followed to its first use in a pass; NetworkX takes 12 times as long (benchmarks/walks.py), most
-    of it to make its graph.
+    None for a program that is not differentiated, as JAX's scopes tell.
     """
     if graph.main is None or not is_differentiated(op.scope for op in graph.operations()):
         return None
@@ -81,20 +80,19 @@ def pass_arguments(graph: OpGraph) -> frozenset[int] | None:
         if kind != "call" or len(graph.callers(graph.ops[other[0]].function)) == 1:
             across.setdefault(value, []).append(other)
 
+    def passed_on(value: ValueId) -> Iterator[ValueId]:
+        yield from across.get(value, ())
+        for user, operand in graph.users(value):
+            op = graph.ops[user]
+            if op.passing is not None:
+                yield user, operand if len(op.types) > 1 else 0
+
     def is_used(argument: ValueId) -> bool:
-        seen, pending = {argument}, [argument]
-        while pending:
-            value = pending.pop()
-            following = across.get(value, [])
-            for user, operand in graph.users(value):
-                op = graph.ops[user]
-                if phase_of(op.scope, differentiated=True) != "other":
-                    return True
-                if op.passing is not None:
-                    following = [*following, (user, operand if len(op.types) > 1 else 0)]
-            pending += set(following) - seen
-            seen.update(following)
-        return False
+        return any(
+            phase_of(graph.ops[user].scope, differentiated=True) != "other"
+            for value in reached([argument], passed_on)
+            for user, _ in graph.users(value)
+        )
 
     return frozenset(
         argument.index for argument in graph.main.arguments if is_used((argument.node, 0))

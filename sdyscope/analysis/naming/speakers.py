@@ -11,14 +11,11 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from sdyscope.hlo import Computation, HloModule, Instruction
+from sdyscope.values.passing import FORMS, opcodes
 
 _SCOPE = re.compile(r'op_name="[^"]*/')
-_INDEX = re.compile(r"index=(\d+)")
 
-#: Ops that pass their first operand on, or change its form alone.
-_FORMS = frozenset(
-    {"bitcast", "convert", "copy", "copy-done", "copy-start", "reshape", "transpose"}
-)
+_FORMS = opcodes(*FORMS)
 
 #: How far it is looked for.
 _FAR = 16
@@ -78,8 +75,7 @@ class Speakers:
             if at.opcode == "parameter":
                 return at if best is None and at.op_name else best or instruction
             if at.opcode == "get-tuple-element":
-                match = _INDEX.search(at.rest)
-                index = 0 if match is None else int(match[1])
+                index = at.element or 0
                 at = self.by_name.get(at.operands[0])
                 continue
             best = self._named(at, index) or best
@@ -131,11 +127,10 @@ class Speakers:
             producer = fused.instructions.get(producer.operands[1])
         elif self.speaks(instruction):
             return None
-        while producer is not None and producer.opcode in _FORMS:
-            producer = fused.instructions.get(producer.operands[0])
-        if producer is None or producer.opcode != "parameter":
+        producer = None if producer is None else fused.behind(producer.name, _FORMS)
+        if producer is None or producer.parameter is None:
             return producer if producer is None or _SCOPE.search(producer.rest) else None
-        operands, number = instruction.operands, int(producer.operand_text)
+        operands, number = instruction.operands, producer.parameter
         return self.by_name.get(operands[number]) if number < len(operands) else None
 
     def _results(self, instruction: Instruction) -> list[Instruction]:
@@ -143,22 +138,16 @@ class Speakers:
         fused = self.module.fused(instruction)
         if fused is None or fused.root is None:
             return [instruction]
-        root = fused.root
-        names = root.operands if root.opcode == "tuple" else (root.name,)
-        producer = (_behind_forms(fused, fused.instructions.get(name)) for name in names)
+        producer = (_behind_forms(fused, fused.instructions.get(name)) for name in fused.results)
         return [result for result in producer if result is not None]
 
     def _result(self, computation: Computation, index: int) -> Instruction | None:
         """What makes one result of a computation."""
-        root = computation.root
+        root, results = computation.root, computation.results
         if root is None or root.opcode != "tuple":
-            producer = root
-        else:
-            operands = root.operands
-            producer = (
-                computation.instructions.get(operands[index]) if index < len(operands) else None
-            )
-        return _behind_forms(computation, producer)
+            return _behind_forms(computation, root)
+        name = results[index] if index < len(results) else ""
+        return _behind_forms(computation, computation.instructions.get(name))
 
 
 def _behind_forms(computation: Computation, producer: Instruction | None) -> Instruction | None:

@@ -62,6 +62,12 @@ def structures(a: OpGraph, b: OpGraph) -> tuple[Structures, Structures]:
     return first, second
 
 
+def compute_alike(a: OpGraph, b: OpGraph) -> bool:
+    """Whether two modules have the same ops, each of the same, however they are sharded."""
+    first, second = structures(a, b)
+    return sorted(first.whole) == sorted(second.whole)
+
+
 class _Numbers(dict[Hashable, int]):
     """A number for each key, counted as they come."""
 

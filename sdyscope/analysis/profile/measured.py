@@ -62,10 +62,10 @@ from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
-#: Instructions whose events have those of other instructions in them.
 #: A collective that a device ran: its axes, its name, when it began and ended.
 _Sending: TypeAlias = tuple[tuple[AxisRef, ...] | None, str, float, float]
 
+#: Instructions whose events have those of other instructions in them.
 _AROUND = frozenset({"call", "conditional", "while"})
 
 

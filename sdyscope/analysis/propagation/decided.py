@@ -24,7 +24,7 @@ from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import AxisRef, Mesh, only_mesh
 from sdyscope.values.placement import Digits, Placement, axes_digits, axes_union
 from sdyscope.values.propagation_edges import OriginSharding
-from sdyscope.values.sharding import ManualAxes, TensorSharding
+from sdyscope.values.sharding import TensorSharding
 
 #: How many of the values are named that became one.
 _NAMED = 10
@@ -228,10 +228,9 @@ class Decisions:
             is_function = function is not None and function.op == around
             calls = self.graph.callers(op.function) if is_function else []
             outer = calls[0].parent if calls else op.parent
-            axes = op.attributes.get("manual_axes")
             own: Digits = ()
-            if isinstance(axes, ManualAxes) and self.mesh is not None:
-                own = axes_digits(self.mesh, map(AxisRef, axes.axes))
+            if op.manual_axes and self.mesh is not None:
+                own = axes_digits(self.mesh, map(AxisRef, op.manual_axes))
             self._manuals[around] = axes_union(own, self._manual(outer))
         return self._manuals[around]
 

@@ -10,12 +10,10 @@ from typing import Literal
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.naming.pairs import value_pairs
 from sdyscope.analysis.naming.resolve import named_value, resolve_value
-from sdyscope.analysis.propagation.axis_parts import AxisPart
 from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.analysis.propagation.flow import Flow, Ref
 from sdyscope.analysis.propagation.obstacles import Obstacles
-from sdyscope.analysis.propagation.pointers import Pointers, Reached
-from sdyscope.annotations import Annotation
+from sdyscope.analysis.propagation.pointers import Pointers
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Account
 from sdyscope.facts.counterfactuals import (
@@ -29,7 +27,6 @@ from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.moves import Absence, Chain
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import NamedValue, Propagated, PropagatedValue, ValueId
-from sdyscope.graph import OpGraph
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.sharding import TensorSharding
@@ -100,43 +97,6 @@ class ExplainDocument:
     rematerializations: tuple[RematerializationCauses, ...] = ()
     differences: tuple[DifferenceCauses, ...] = ()
     account: Account
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """An axis on a value that no chain was found for.
-
-    Attributes:
-        value: the value.
-        dimension: the dimension that is sharded on it.
-        axis: the axis.
-        reached: as far back as it can be followed.
-    """
-
-    value: ValueId
-    dimension: int
-    axis: AxisRef
-    reached: Reached
-
-
-@dataclass(frozen=True)
-class Completeness:
-    """How many (value, dimension, axis) triples have a chain that ends at an annotation.
-
-    Attributes:
-        explained: how many do.
-        total: how many there are.
-        missing: those that do not.
-    """
-
-    explained: int
-    total: int
-    missing: tuple[Missing, ...] = ()
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every one does."""
-        return not self.missing
 
 
 class Explainer:
@@ -320,39 +280,3 @@ def propagations(
     if not sides:
         raise next(iter(failed.values()))
     return sides, failures(failed)
-
-
-def completeness(
-    propagated: Propagated, graph: OpGraph | None = None, annotations: tuple[Annotation, ...] = ()
-) -> Completeness:
-    """How much of a propagation can be explained.
-
-    A triple (value, dimension, axis) counts for each value of the lowered module that is still
-    there. It is explained when every part of the axis has a chain that ends at an annotation.
-
-    Args:
-        propagated: the propagation.
-        graph: op graph of the lowered module, for sharding groups that are gone after it.
-        annotations: what is written in the lowered module.
-    """
-    flow = Flow(propagated, graph)
-    pointers = Pointers(flow, annotations)
-    known: dict[tuple[Ref, AxisPart], bool] = {}
-    total = 0
-    missing = []
-    for value in propagated.values.values():
-        if value.node is None or propagated.graph.ops[value.node].is_result:
-            continue  # A result has the chains of what is returned, and of its own annotation.
-        ref = flow.root((value.node, value.result))
-        for dimension, part in flow.parts_in(value.sharding) or flow.parts(ref):
-            total += 1
-            key = (ref, part)
-            if key not in known:
-                known[key] = all(
-                    pointers.table[pointers.pointer(ref, piece)].beginning is not None
-                    for piece in pointers.pieces(ref, part)
-                )
-            if not known[key]:
-                reached = pointers.farthest(ref, part)
-                missing.append(Missing(value.id, dimension, part.axis(flow.mesh), reached))
-    return Completeness(total - len(missing), total, tuple(missing))

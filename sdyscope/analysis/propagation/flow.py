@@ -8,7 +8,7 @@ they are one value here, called by the first of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
@@ -21,7 +21,7 @@ from sdyscope.graph.op_kinds import BARRIERS, CONSTRAINTS, LOOPS, REGIONS, TERMI
 from sdyscope.graph.tags import is_tag, sids
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.propagation_edges import EdgeNodeType
-from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
+from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.sharding_rule import OpShardingRule
 from sdyscope.values.source import SourceLocation
 
@@ -425,28 +425,7 @@ class Flow:
     def _at_boundary(self, op: Op, result: int) -> Sharding | None:
         """The sharding that a manual or named computation writes for an argument or result."""
         if op.is_argument and op.parent is not None:
-            around, name = self.graph.ops[op.parent], "in_shardings"
-            index = op.argument
-        else:
-            around, name, index = op, "out_shardings", result
-        if around.kind not in REGIONS:
-            return None
-        written = around.attributes.get(name)
-        if not isinstance(written, TensorShardingPerValue) or index >= len(written.shardings):
-            return None
-        sharding = written.shardings[index]
-        axes = around.attributes.get("manual_axes")
-        if name == "out_shardings" or not isinstance(axes, ManualAxes):
-            return sharding
-        return _without(sharding, axes)
-
-
-def _without(sharding: TensorSharding, manual: ManualAxes) -> TensorSharding:
-    """What is left of the sharding of an operand inside a manual computation."""
-    return replace(
-        sharding,
-        dim_shardings=tuple(
-            replace(dim, axes=tuple(axis for axis in dim.axes if axis.name not in manual.axes))
-            for dim in sharding.dim_shardings
-        ),
-    )
+            around = self.graph.ops[op.parent]
+            given = around.in_shardings[op.argument : op.argument + 1]
+            return given[0].without(around.manual_axes) if given else None
+        return op.out_shardings[result] if result < len(op.out_shardings) else None

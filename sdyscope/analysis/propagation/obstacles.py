@@ -24,7 +24,6 @@ from sdyscope.facts.moves import Absence, FlowingTensor, NoFactor, NoRule, Reaso
 from sdyscope.graph import Op
 from sdyscope.graph.op_kinds import BARRIERS, BRANCHES, CONSTRAINTS, LOOPS, REGIONS, TERMINATORS
 from sdyscope.values.propagation_edges import EdgeNodeType
-from sdyscope.values.sharding import ManualAxes
 from sdyscope.values.sharding_rule import OpShardingRule
 
 #: An axis that was stopped, and what is in its way.
@@ -119,10 +118,8 @@ class Obstacles:
         kind: EdgeNodeType = "result" if slot[0] == "operand" else "operand"
         own: Slot = (kind, 0)
         rule = identity_rule(len(self.flow.graph.ops[ref[0]].types[ref[1]].shape or ()))
-        axes = op.attributes.get("manual_axes")
-        manual = axes.axes if isinstance(axes, ManualAxes) else ()
         for dimension, part, missing in self._not_shared(rule, ref, own, other, slot):
-            if part.name in manual:
+            if part.name in op.manual_axes:
                 continue  # the program itself decides about it inside, and a boundary outside
             flowing = FlowingTensor(is_source=kind == "result")
             yield Beside(op, own, slot, other, dimension, part, rule, flowing), missing

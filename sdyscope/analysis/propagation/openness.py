@@ -7,7 +7,7 @@ value that it constrains), a result's, a ``shard_map``'s boundary, or the shardi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
@@ -16,7 +16,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.facts.moves import AnnotatedDim, BeginningKind, Closed, SetAside
 from sdyscope.graph import Op, Sharding
 from sdyscope.graph.op_kinds import CONSTRAINTS, REGIONS
-from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
+from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 
 
@@ -111,12 +111,11 @@ class Openness:
             elif op.kind in CONSTRAINTS:
                 yield from self._constraint(op)
             elif op.kind in REGIONS:
-                yield from self._boundary(op, "out_shardings", "shard_map output", result)
+                yield from self._boundary(op, "shard_map output", op.out_shardings, result)
             elif op.is_argument and op.parent is not None:
                 around = flow.graph.ops[op.parent]
-                if around.kind in REGIONS:
-                    index = op.argument
-                    yield from self._boundary(around, "in_shardings", "shard_map input", index)
+                given = around.in_shardings
+                yield from self._boundary(around, "shard_map input", given, op.argument)
             for lowered, index in flow.lowered_ids.get((node, result), ()):
                 annotation = self._ops.get((lowered, index))
                 if annotation is not None:
@@ -138,11 +137,11 @@ class Openness:
                 )
                 return
 
-    def _boundary(self, op: Op, name: str, kind: BeginningKind, index: int) -> Iterator[Binding]:
-        written = op.attributes.get(name)
-        if isinstance(written, TensorShardingPerValue) and index < len(written.shardings):
-            source = self.flow.source(op)
-            yield Binding(kind, self.flow.scope(op), written.shardings[index], source)
+    def _boundary(
+        self, op: Op, kind: BeginningKind, shardings: Sequence[TensorSharding], index: int
+    ) -> Iterator[Binding]:
+        for sharding in shardings[index : index + 1]:
+            yield Binding(kind, self.flow.scope(op), sharding, self.flow.source(op))
 
 
 def _binding(kind: BeginningKind, annotation: Annotation) -> Binding:

@@ -78,18 +78,6 @@ class Pointer:
     beginning: Beginning | None = None
 
 
-class Reached(NamedTuple):
-    """Where an axis was followed to.
-
-    Attributes:
-        op: the op, of the lowered module where it is known.
-        steps: how many steps back that is.
-    """
-
-    op: Op
-    steps: int
-
-
 class _Link(NamedTuple):
     """How an axis came to a value without a step: from which, through which op, which way."""
 
@@ -215,12 +203,6 @@ class Pointers:
             pointer = self.table[at]
             yield pointer
             at = pointer.source
-
-    def farthest(self, ref: Ref, part: AxisPart) -> Reached:
-        """As far back as an axis of a value can be followed."""
-        way = list(self.back(self.pointer(ref, part)))
-        steps = sum(pointer.number is not None for pointer in way)
-        return Reached(self.flow.written(self.flow.graph.ops[way[-1].value[0]]), steps)
 
     def _move(self, pointer: Pointer, node: int, moved: AxisPart) -> Move:
         op = self.flow.graph.ops[node]

@@ -10,6 +10,7 @@ from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.graph.tags import sids
 from sdyscope.stages.align.tags import ATTRIBUTE
+from sdyscope.walk import reached
 
 _FRONTEND = "mhlo.frontend_attributes"
 #: Names that are nothing but one op's tag, as nearly all are.
@@ -111,16 +112,12 @@ class AlignTarget:
 
     def sources(self, node: int, tag: int) -> set[ValueId]:
         """The operands of an op, and of all that was made from the same one and leads to it."""
-        value_ids: set[ValueId] = set()
-        waiting, seen = [node], {node}
-        while waiting:
-            for value in self.operands(waiting.pop()):
-                value_ids.add(value)
-                producer = value[0]
-                if producer not in seen and tag in self.tags.get(producer, ()):
-                    seen.add(producer)
-                    waiting.append(producer)
-        return value_ids
+
+        def made_of(node: int) -> list[int]:
+            producers = [producer for producer, _ in self.operands(node)]
+            return [producer for producer in producers if tag in self.tags.get(producer, ())]
+
+        return {value for each in reached([node], made_of) for value in self.operands(each)}
 
     def source(self, node: int, tag: int) -> ValueId:
         """The one operand of an op, or of the first of the ops in a row that were made from one."""
@@ -174,11 +171,5 @@ def _reached(graph: OpGraph) -> set[str]:
     for name in graph.functions:
         for call in graph.callers(name):
             calls.setdefault(call.function, set()).add(name)
-    reached: set[str] = set()
-    waiting = [] if graph.main is None else [graph.main.name]
-    while waiting:
-        name = waiting.pop()
-        if name not in reached:
-            reached.add(name)
-            waiting += calls.get(name, ())
-    return reached
+    main = [] if graph.main is None else [graph.main.name]
+    return {*reached(main, lambda name: calls.get(name, ()))}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TypeAlias, get_args
 
@@ -18,7 +17,7 @@ from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.propagation_edges import OriginSharding
-from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
+from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.tiling import TupleSharding
 
 _Decided: TypeAlias = tuple[
@@ -235,22 +234,6 @@ def sharding_of(graph: OpGraph, value: ValueId) -> Sharding | None:
     if owner.kind in ("stablehlo.while", "mhlo.while"):
         return owner.shardings[op.argument] if op.argument < len(owner.shardings) else None
     if owner.kind == "sdy.manual_computation":
-        given = owner.attributes.get("in_shardings")
-        manual = owner.attributes.get("manual_axes")
-        if not isinstance(given, TensorShardingPerValue) or not isinstance(manual, ManualAxes):
-            return None
-        return _inside(given.shardings[op.argument], frozenset(manual.axes))
+        given = owner.in_shardings
+        return given[op.argument].without(owner.manual_axes) if given else None
     return op.shardings[result]
-
-
-def _inside(sharding: TensorSharding, manual: frozenset[str]) -> TensorSharding:
-    """A sharding of an operand of a manual computation, as its body sees it."""
-    return replace(
-        sharding,
-        dim_shardings=tuple(
-            replace(dim, axes=tuple(axis for axis in dim.axes if axis.name not in manual))
-            for dim in sharding.dim_shardings
-        ),
-        replicated_axes=tuple(a for a in sharding.replicated_axes if a.name not in manual),
-        unreduced_axes=tuple(a for a in sharding.unreduced_axes if a.name not in manual),
-    )

@@ -7,10 +7,9 @@ than all of Shardy's passes: Shardy's own collectives, and those that a ``shard_
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from sdyscope.errors import SdyscopeError
 from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL, collective_of, sends_nothing
@@ -30,11 +29,10 @@ from sdyscope.stages.compiled.value_shardings import ValueReader
 from sdyscope.stages.compiled.written_groups import WrittenGroups, async_groups, written_groups
 from sdyscope.stages.propagated.mlir_ops import FRONTEND, owner
 from sdyscope.syntax import shardy
-from sdyscope.values.explicit_collectives import AxisRefList
 from sdyscope.values.mesh import AxisRef, Mesh
 
-#: Shardy's collectives, and the attribute that says over which axes.
-_SHARDY = {
+#: Shardy's collectives, the attribute that says over which axes, and what reads it.
+_SHARDY: Final[Mapping[str, tuple[str, Callable[[str], Axes] | None]]] = {
     "sdy.all_gather": ("gathering_axes", shardy.parse_list_of_axis_ref_lists),
     "sdy.all_reduce": ("reduction_axes", shardy.parse_axis_ref_list),
     "sdy.all_slice": ("slicing_axes", shardy.parse_list_of_axis_ref_lists),
@@ -183,7 +181,7 @@ class _Reader:
     def mesh(self, operation: Any) -> None:
         name = compat.symbol_name(operation)
         try:
-            self.meshes[name] = _mesh(str(operation.attributes["mesh"]))
+            self.meshes[name] = shardy.parse_mesh(str(operation.attributes["mesh"]))
         except SdyscopeError as error:
             self.not_understood[f"Mesh {name}: {error.message}"] = None
 
@@ -287,7 +285,7 @@ class _Reader:
                 attribute, parse = _SHARDY[name]
                 if parse is not None:
                     written = self.values.text(attributes[attribute])
-                    axes = _axes(name, written)
+                    axes = parse(written)
             else:
                 said = _written(operation, name)
                 axes, groups, pairs, written = said.axes, said.groups, said.pairs, said.text
@@ -453,19 +451,6 @@ def _dimensions(operation: Any, values: ValueReader) -> tuple[tuple[AxisRef, ...
     if made_by is None:
         return ()
     by_dim = axes_of_dimensions(value, tuple(map(values.sharding_of, made_by.operands)), values)
-    reduced = _axes(operation.name, values.text(operation.attributes["reduction_axes"]))
-    assert isinstance(reduced, AxisRefList)
+    reduced = shardy.parse_axis_ref_list(values.text(operation.attributes["reduction_axes"]))
     known = sorted(str(axis) for axes in by_dim for axis in axes)
     return by_dim if len(by_dim) > 1 and known == sorted(map(str, reduced.axes)) else ()
-
-
-@lru_cache(1 << 8)
-def _mesh(text: str) -> Mesh:
-    return shardy.parse_mesh(text)
-
-
-@lru_cache(1 << 12)
-def _axes(op: str, text: str) -> Axes:
-    parse: Any = _SHARDY[op][1]
-    axes: Axes = parse(text)
-    return axes

@@ -7,7 +7,6 @@ On CPUs, one all-reduce for each dimension that is reduced (``AllReduceAlongShar
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from sdyscope.errors import SdyscopeError
@@ -16,7 +15,6 @@ from sdyscope.stages.propagated.mlir_ops import owner
 from sdyscope.syntax import shardy
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import TensorSharding
-from sdyscope.values.sharding_rule import OpShardingRule
 
 
 class Sums:
@@ -61,7 +59,7 @@ def axes_of_dimensions(
     if made_by is None or "sdy.sharding_rule" not in made_by.attributes:
         return ()
     try:
-        rule = _rule(values.text(made_by.attributes["sdy.sharding_rule"]))
+        rule = shardy.parse_op_sharding_rule(values.text(made_by.attributes["sdy.sharding_rule"]))
     except SdyscopeError:
         return ()
     by_factor: dict[int, tuple[AxisRef, ...]] = {}
@@ -72,8 +70,3 @@ def axes_of_dimensions(
             if dim.axes and len(factors.factor_indices) == 1 and factor in rule.reduction_factors:
                 by_factor.setdefault(factor, dim.axes)
     return tuple(by_factor.values())
-
-
-@lru_cache(1 << 12)
-def _rule(text: str) -> OpShardingRule:
-    return shardy.parse_op_sharding_rule(text)

@@ -111,9 +111,8 @@ def is_compiled(module: HloModule, *, devices_known: bool = True) -> bool:
 def _parameter_shardings(module: HloModule) -> tuple[str, ...]:
     """The shardings of the entry's parameters, in their order."""
     names = {
-        int(instruction.operand_text): instruction.sharding
-        for instruction in module.computations[module.entry].instructions.values()
-        if instruction.opcode == "parameter" and instruction.operand_text.isdecimal()
+        number: parameter.sharding
+        for number, parameter in module.computations[module.entry].parameters.items()
     }
     return tuple(names.get(number, "") for number in range(max(names, default=-1) + 1))
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from sdyscope.graph.types import TensorType, parse_type
@@ -50,14 +47,14 @@ class ValueReader:
         """A type of MLIR's bindings as a value."""
         known = self._types.get(written)
         if known is None:
-            known = self._types[written] = _parsed_type(str(written))
+            known = self._types[written] = parse_type(str(written))
         return known
 
     def parsed(self, attribute: Any) -> TensorSharding:
         """An ``#sdy.sharding`` of MLIR's bindings as a value."""
         known = self._shardings.get(attribute)
         if known is None:
-            known = self._shardings[attribute] = _parsed_sharding(str(attribute))
+            known = self._shardings[attribute] = shardy.parse_tensor_sharding(str(attribute))
         return known
 
     def text(self, attribute: Any) -> str:
@@ -95,7 +92,7 @@ class ValueReader:
         attributes, number = around.attributes, compat.argument_number(value)
         if around.name == "sdy.manual_computation":
             manual = shardy.parse_manual_axes(str(attributes["manual_axes"])).axes
-            return without_axes(self._numbered(attributes["in_shardings"], number), manual)
+            return self._numbered(attributes["in_shardings"], number).without(manual)
         if around.name == "stablehlo.while" and "sdy.sharding" in attributes:
             return self._numbered(attributes["sdy.sharding"], number)
         if around.name != "func.func" or "arg_attrs" not in attributes:
@@ -108,22 +105,3 @@ class ValueReader:
         if each is None:
             each = self._each[attribute] = compat.shardings_per_value(attribute)
         return self.parsed(each[number])
-
-
-def without_axes(sharding: TensorSharding, names: Sequence[str]) -> TensorSharding:
-    """A sharding without some axes: that of the block which a manual computation works on."""
-    dims = tuple(
-        replace(dim, axes=tuple(axis for axis in dim.axes if axis.name not in names))
-        for dim in sharding.dim_shardings
-    )
-    return replace(sharding, dim_shardings=dims)
-
-
-@lru_cache(1 << 12)
-def _parsed_type(text: str) -> TensorType:
-    return parse_type(text)
-
-
-@lru_cache(1 << 12)
-def _parsed_sharding(text: str) -> TensorSharding:
-    return shardy.parse_tensor_sharding(text)

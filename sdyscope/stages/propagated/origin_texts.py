@@ -55,7 +55,7 @@ def _annotation(text: str) -> OriginSharding:
     numbers = [int(number) for number in _NUMBER.findall(text)]
     places = iter(range(len(numbers)))
     try:
-        shape = _parse_shape(_NUMBER.sub(lambda _: str(next(places)), text))
+        shape = shardy.parse_origin_sharding(_NUMBER.sub(lambda _: str(next(places)), text))
     except SdyscopeError:
         return shardy.parse_origin_sharding(text)  # Its error has the text itself.
     return OriginSharding(
@@ -63,11 +63,6 @@ def _annotation(text: str) -> OriginSharding:
         None if shape.index is None else numbers[shape.index],
         None if shape.source_id is None else numbers[shape.source_id],
     )
-
-
-@lru_cache(1 << 12)
-def _parse_shape(text: str) -> OriginSharding:
-    return shardy.parse_origin_sharding(text)
 
 
 @lru_cache(1 << 12)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.propagated import PropagationStep, Steps
@@ -24,11 +23,6 @@ from sdyscope.syntax import shardy
 from sdyscope.values.propagation_edges import EdgeNodeType, PropagationEdges, PropagationOneStep
 
 _STEP = re.compile(r"step-(\d+)")
-
-
-@lru_cache(1 << 12)
-def _parse_shape(text: str) -> PropagationEdges:
-    return shardy.parse_propagation_edges(text)
 
 
 def parse_edges(text: str) -> PropagationEdges:
@@ -43,7 +37,7 @@ def parse_edges(text: str) -> PropagationEdges:
         numbers.append(int(match[1]))
         return f"step-{len(numbers) - 1}"
 
-    shape = _parse_shape(_STEP.sub(counted, text))
+    shape = shardy.parse_propagation_edges(_STEP.sub(counted, text))
     return PropagationEdges(
         tuple(
             PropagationOneStep(numbers[step.step_index], step.axis_entries) for step in shape.steps

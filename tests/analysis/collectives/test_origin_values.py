@@ -192,7 +192,7 @@ def test_what_the_program_says_itself(partitioner: Any) -> None:
     program = USER_PROGRAMS["shard_map_full"](compat.abstract_mesh(MESH))
     collectives = Inspection(program, [partitioner]).collectives(partitioner)
     (origin,) = (origin for _, _, origin in parts_of(collectives) if origin.kind == "program")
-    assert origin.is_known
+    assert origin.known
     assert origin.op.startswith("psum")
     assert origin.source is not None
     assert origin.source.file.endswith("user_programs.py")
@@ -923,7 +923,7 @@ def assert_attributed(collectives: Collectives) -> None:
     assert len(parts) > 20
     assert all(collective.axes is not None for collective, _, _ in parts)
     assert sum(part.source is not None for _, part, _ in parts) >= 0.95 * len(parts)
-    known = sum(origin.is_known for _, _, origin in parts)
+    known = sum(origin.known for _, _, origin in parts)
     assert known == collectives.with_origin >= 0.95 * len(parts)
     assert collectives.origins_missing == ""
 

@@ -56,6 +56,33 @@ def convolutions(draw):
     return CONVOLUTION.format(**of)
 
 
+@pytest.mark.parametrize(
+    ("opcode", "of", "to"),
+    [
+        ("count-leading-zeros", "s32", "s32"),
+        ("popcnt", "s32", "s32"),
+        ("bitcast-convert", "s32", "f32"),
+        ("convert", "s32", "f32"),
+        ("round-nearest-even", "f32", "f32"),
+        ("tanh", "f32", "f32"),
+        ("cbrt", "f32", "f32"),
+        ("reverse", "f32", "f32"),
+    ],
+)
+def test_ops_on_each_element_cost_what_xla_says(client, opcode, of, to):
+    dimensions = ", dimensions={0}" if opcode == "reverse" else ""
+    text = f"""HloModule m
+
+ENTRY e {{
+  %a = {of}[8,16]{{1,0}} parameter(0)
+  ROOT %r = {to}[8,16]{{1,0}} {opcode}(%a){dimensions}
+}}
+"""
+    counted, xla = count_work(read_hlo(text)).total, by_xla(client, text)
+    assert counted.flops == xla.get("flops", 0)
+    assert counted.transcendentals == xla.get("transcendentals", 0)
+
+
 @given(text=convolutions())
 def test_convolutions_cost_what_xla_says(client, text):
     counted = count_work(read_hlo(text)).total

@@ -601,7 +601,6 @@ def test_origins_that_can_not_be_read_are_listed_and_counted(
 
     origin_texts._parsed_origins.cache_clear()
     origin_texts._annotation.cache_clear()
-    origin_texts._parse_shape.cache_clear()
     monkeypatch.setattr(origin_texts.shardy, "parse_origin_sharding", refuse)
     text = """module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
       sdy.mesh @mesh = <["a"=4, "b"=2]>
