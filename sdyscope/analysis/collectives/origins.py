@@ -1126,7 +1126,8 @@ class _Search:
         again, it has others.
         """
         axes = [*axes, *self.gathered_too(part)]
-        if part.moved_on or self.is_exchanged_behind(part):
+        is_said = any(kind_of(op) == SHARD_MAP for op in self.ops(part.tags))
+        if not is_said and (part.moved_on or self.is_exchanged_behind(part)):
             return None
         if is_moved or not part.permuted:
             return self.decided.spec_without(value, axes)
