@@ -398,10 +398,16 @@ class MadeFor:
 
         For the same op, or as part of the same change; more gathers are none of that.
         """
-        # Moves that XLA makes of several others are laid out under the same name.
-        passes = self.passing(self.key(value), _FORMS - _MOVES - {"dynamic-slice"})
+        # Moves that XLA makes of several others are laid out under the same name, or none.
+        forms = _FORMS - _MOVES - {"dynamic-slice"}
+        is_same = self.passing(self.key(value), forms)
+
+        def passes(instruction: Instruction) -> bool:
+            is_form = instruction.opcode in forms and is_same(instruction)
+            return is_form or _is_form(instruction)
+
         place = ValuePlace(computation.name, value.name)
-        ends = self.flow.forward(place, lambda end: _is_form(end) or passes(end)).instructions
+        ends = self.flow.forward(place, passes).instructions
         return any(end.base in (*_EXCHANGES, "dynamic-slice") for end in ends)
 
     def may_be_named_alike(self, instruction: Instruction, value: Instruction) -> bool:

@@ -1126,11 +1126,25 @@ class _Search:
         again, it has others.
         """
         axes = [*axes, *self.gathered_too(part)]
-        if part.moved_on:
+        is_said = any(kind_of(op) == SHARD_MAP for op in self.ops(part.tags))
+        if not is_said and (part.moved_on or self.is_exchanged_behind(part)):
             return None
         if is_moved or not part.permuted:
             return self.decided.spec_without(value, axes)
         return self.decided.spec_without(value, axes, part.pairs) if part.pairs else None
+
+    def is_exchanged_behind(self, part: Part) -> bool:
+        """Whether the same value is exchanged for the same op, and was not before it is gathered.
+
+        XLA gathers what does not change in a loop outside of it, and may exchange it inside.
+        """
+        others = (other for path in part.tags for _, other in self.exchanges.get(path[-1], ()))
+        is_known = part.argument is not None or bool(part.makers)
+        return (
+            is_known
+            and not part.exchanged
+            and any((each.argument, each.makers) == (part.argument, part.makers) for each in others)
+        )
 
     def gathered_too(self, part: Part) -> Iterator[AxisPart]:
         """The axes over which other all-gathers gather the same value for the same op."""

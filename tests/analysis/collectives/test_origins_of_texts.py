@@ -1,7 +1,5 @@
 """Causes of collectives of hand-written programs, as JAX 0.12 names them: nothing is compiled."""
 
-
-
 from __future__ import annotations
 
 from typing import Any
