@@ -107,7 +107,7 @@ def test_all_agrees_with_the_compiler(make: Any, causes: int) -> None:
     assert len(verification.programs) == 2
     for program in verification.programs:
         stages = {stage.stage: stage for stage in program.stages}
-        assert [stage.disagreements for stage in program.stages] == [()] * (4 + 2 * bool(causes))
+        assert [stage.disagreements for stage in program.stages] == [()] * (4 + 3 * bool(causes))
         assert stages["propagated"].compared > 8
         assert stages["collectives"].compared
         assert not causes or stages["causes"].compared == causes
