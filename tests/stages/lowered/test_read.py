@@ -313,6 +313,8 @@ ENTRY e {
         said = error
     else:
         pytest.skip("this JAX reads it")
+    if said.message.startswith("XLA can't read this HLO"):
+        pytest.skip("XLA knows no meshes in replica groups before JAX 0.10")
     assert "bytecode" not in said.message
     assert said.message.startswith("XLA converts this HLO to StableHLO that MLIR refuses: ")
     assert "`sdyscope comms`" in said.hint
