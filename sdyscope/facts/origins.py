@@ -136,6 +136,8 @@ class CollectiveOrigin:
         uncertain: whether the value is only the nearest that could be meant: what is communicated
             has the shape of no block of it and is not known to be taken from it alone, or was
             followed to another.
+        own_result: whether the op itself makes the value, with other axes than it has, and XLA then
+            moves it to these.
     """
 
     __document__ = (
@@ -164,6 +166,7 @@ class CollectiveOrigin:
     elsewhere: bool = False
     backward: bool = False
     uncertain: bool = False
+    own_result: bool = False
 
     @property
     def every(self) -> Iterator[OriginAnnotation]:

@@ -190,12 +190,21 @@ def _resharding(
 ) -> str:
     """`params['w'] is P('fsdp') but constraint at line 9 P('data') requires P()`.
 
+    Of an op's own result, `gather, given table P('model'), makes its result with another sharding
+    than P('data', None)`.
+
     Args:
         origin: the origin.
         needed: its annotations of the need.
         otherwise: who else says the axes of the value; empty where that stands elsewhere.
         file: the file whose name need not be repeated.
     """
+    if origin.own_result:
+        op = f"{op_text(origin.op)}{_elsewhere(origin, file)}"
+        if needed:
+            op += f", given {_listed(needed, file)}{_otherwise(origin, file, 'needed')},"
+        own = spec_text(origin.after) or "it has"
+        return f"{op} makes its result{otherwise} with another sharding than {own}"
     value = carry_text(shown_name(origin.value, ""), carried=origin.carried) or "the value"
     form = f"{op_text(origin.form)} of " if origin.form else ""
     value = f"{form}{value} is {spec_text(origin.before) or 'sharded'}{otherwise}"

@@ -140,3 +140,17 @@ def test_an_op_that_is_not_the_one_of_the_row_is_named_with_its_line(kind, words
     origin = CollectiveOrigin(kind, "x", "P('data')", "P()", "slice", "", LINE, (EVERY[0],))
     assert words not in origin_text(origin, "model.py")
     assert words in origin_text(replace(origin, elsewhere=True), "model.py")
+
+
+def test_what_an_op_makes_otherwise_than_it_has_it_is_not_called_by_the_op_twice():
+    named = annotation("tokens"), annotation("table", spec="P('model', 'data')", role="needed")
+    origin = CollectiveOrigin(
+        *("resharding", "gather", None, "P('data', None)", "gather", "", LINE, named),
+        own_result=True,
+    )
+    assert origin_text(origin) == (
+        "gather, given table P('model', 'data'), makes its result with another sharding than "
+        "P('data', None); sharded over data by tokens P('data')"
+    )
+    unknown = replace(origin, annotations=named[:1], after=None)
+    assert "gather makes its result with another sharding than it has; " in origin_text(unknown)

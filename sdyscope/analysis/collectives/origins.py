@@ -504,8 +504,8 @@ class _Search:
             needed = self.annotations(self.around.operands(op)[:1], axes, "needed", calls)
             if has and needed:
                 moved, after = self.moved((op.id, 0)), None
-                if value != (op.id, 0):
-                    # It is made as none of these has it, and then moved to what it has.
+                own_result = value != (op.id, 0)
+                if own_result:
                     moved["before"], after = None, self.decided.spec((op.id, 0))
                 return _origin(
                     "resharding",
@@ -516,6 +516,7 @@ class _Search:
                     annotations=(*has, *needed),
                     together=self.together([value], axes, calls),
                     needed_together=self.together(self.around.operands(op)[:1], axes, calls),
+                    own_result=own_result,
                 )
         return None
 
@@ -1293,6 +1294,7 @@ def _origin(
     result: str = "",
     may_split: bool = False,
     uncertain: bool = False,
+    own_result: bool = False,
 ) -> CollectiveOrigin:
     return CollectiveOrigin(
         kind=kind,
@@ -1310,6 +1312,7 @@ def _origin(
         result=result,
         may_split=may_split,
         uncertain=uncertain,
+        own_result=own_result,
     )
 
 
