@@ -16,12 +16,13 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.totals import Collective, Collectives
 from sdyscope.analysis.naming.names import ValueNames
+from sdyscope.analysis.naming.structure import Structures, structures
 from sdyscope.analysis.verify.audited import AuditedStage, Disagreement, LeftOut
 from sdyscope.analysis.verify.ops import OpNames, SameCollectives, not_explained
 from sdyscope.analysis.verify.values import numbers
 from sdyscope.facts.origins import CollectiveOrigin, Spec
 from sdyscope.facts.propagated import ValueId
-from sdyscope.graph import OpGraph
+from sdyscope.graph import Op, OpGraph
 from sdyscope.stages.audit.facts import SUMS, Audited, AuditedCollective, AuditedWay, Blocks
 from sdyscope.stages.audit.ways import RETURN
 from sdyscope.values.mesh import AxisRef, Mesh
@@ -94,6 +95,10 @@ class _Causes:
 
         if not origin.value:
             return
+        if origin.kind == "rearrangement":
+            # It says which dimension is in pieces, and not how XLA lays out what it makes of these.
+            yield "not followed", disagreement("the value", origin.value, ())
+            return
         if collective.kind in SUMS:
             values = {value for each in same for value in self.summed(each, origin)}
             yield (
@@ -138,7 +143,30 @@ class _Causes:
         if not names:
             return "not followed"
         # What a function is given by several calls has the names of all.
-        return "agrees" if names.intersection(origin.value.split(" or ")) else "disagrees"
+        shown = set(origin.value.split(" or "))
+        if names.intersection(shown):
+            return "agrees"
+        named = [op for op in self.graph.ops if shown & self.names_of(op)]
+        # XLA makes one of two that compute alike.
+        alike = {self.structures.inside(node) for node, _ in self.gone_on(values)}
+        if any(self.structures.inside(op.id) in alike for op in named):
+            return "agrees"
+        # What it has folded or merged otherwise has no name of its own.
+        is_there = not named or any(map(self.is_there, named))
+        return "disagrees" if is_there else "not followed"
+
+    @cached_property
+    def structures(self) -> Structures:
+        """Numbers of what ops compute, by which two that compute alike are known."""
+        return structures(self.graph, self.graph)[0]
+
+    def is_there(self, op: Op) -> bool:
+        """Whether XLA has what an op makes, or an argument, under its own name."""
+        return op.is_argument or self.numbers.get(op.id, -1) in self.audited.values
+
+    def names_of(self, op: Op) -> set[str]:
+        """The names of what an op makes."""
+        return {self.names.name((op.id, result)) for result in range(len(op.types))}
 
     def gone_on(self, values: Iterable[ValueId]) -> list[ValueId]:
         """Values, and what ops make of them that XLA took away: they gave what they took."""
