@@ -205,7 +205,11 @@ class MadeFor:
         if not users.instructions and result is None:
             return exactly
         by = self.of(instructions[:1])
-        if self.is_moved_by(computation, collective, value, key):
+        # What goes into a loop is what is carried in it, where an op of that is named.
+        is_carried = any(user.opcode == "while" for user in users.instructions)
+        if (exactly.makers or not is_carried) and self.is_moved_by(
+            computation, collective, value, key
+        ):
             by = exactly.makers
         if users.instructions:
             followed = tuple(users.instructions)
