@@ -189,7 +189,7 @@ class InstructionFlow:
 
 def is_joined(instruction: Instruction) -> bool:
     """Whether an instruction communicates several values at once."""
-    return instruction.opcode.removesuffix("-start") in _JOINING and len(instruction.operands) > 1
+    return instruction.base in _JOINING and len(instruction.operands) > 1
 
 
 def _is_root(computation: Computation, name: str) -> bool:

@@ -8,7 +8,7 @@ followed to in the module that XLA has just partitioned, where every op still ha
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Literal, TypeAlias
 
@@ -45,29 +45,37 @@ def ops_stage(shown: Collectives, audited: Audited, graph: OpGraph) -> AuditedSt
     left_out: Counter[LeftOut] = Counter()
     wrong: list[Disagreement] = []
     compared = 0
-    for collective in shown.collectives:
+    for collective, origin in certain_causes(shown, left_out):
         same = same_as.of(collective)
-        for origin in (part.origin for part in collective.parts):
-            why = not_explained(origin)
-            if origin is None or why is not None:
-                left_out[why or "no cause"] += 1
-                continue
-            named = op_names.of(origin)
-            verdict = named_ops.verdict(None if origin.op == "return" else named, same)
-            if verdict in ("not told apart", "not in the dump"):
-                left_out[verdict] += 1
-                continue
-            compared += 1
-            if verdict == "disagrees":
-                wrong.append(_disagreement(collective, origin, same, op_names.names))
+        named = op_names.of(origin)
+        verdict = named_ops.verdict(None if origin.op == "return" else named, same)
+        if verdict in ("not told apart", "not in the dump"):
+            left_out[verdict] += 1
+            continue
+        compared += 1
+        if verdict == "disagrees":
+            wrong.append(_disagreement(collective, origin, same, op_names.names))
     return AuditedStage("ops", compared, tuple(wrong), dict(left_out))
 
 
-def not_explained(origin: CollectiveOrigin | None) -> LeftOut | None:
-    """Why what a cause names can't be compared with anything, if it can't."""
-    if origin is None or origin.kind == "unknown":
-        return "no cause"
-    return "uncertain" if origin.uncertain else None
+def certain_causes(
+    shown: Collectives, left_out: Counter[LeftOut]
+) -> Iterator[tuple[Collective, CollectiveOrigin]]:
+    """The causes that can be compared with something, each with its collective.
+
+    Args:
+        shown: the collectives, explained.
+        left_out: counts the others, by why they can't be compared.
+    """
+    for collective in shown.collectives:
+        for part in collective.parts:
+            origin = part.origin
+            if origin is None or origin.kind == "unknown":
+                left_out["no cause"] += 1
+            elif origin.uncertain:
+                left_out["uncertain"] += 1
+            else:
+                yield collective, origin
 
 
 class OpNames:

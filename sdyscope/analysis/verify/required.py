@@ -18,7 +18,7 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives
 from sdyscope.analysis.naming.names import ValueNames
 from sdyscope.analysis.naming.structure import Structures, structures
 from sdyscope.analysis.verify.audited import AuditedStage, Disagreement, LeftOut
-from sdyscope.analysis.verify.ops import OpNames, SameCollectives, not_explained
+from sdyscope.analysis.verify.ops import OpNames, SameCollectives, certain_causes
 from sdyscope.analysis.verify.values import numbers
 from sdyscope.facts.origins import CollectiveOrigin, Spec
 from sdyscope.facts.propagated import ValueId
@@ -49,19 +49,13 @@ def required_stage(shown: Collectives, audited: Audited, graph: OpGraph) -> Audi
     left_out: Counter[LeftOut] = Counter()
     wrong: list[Disagreement] = []
     compared = 0
-    for collective in shown.collectives:
-        same = same_as.of(collective)
-        for origin in (part.origin for part in collective.parts):
-            why = not_explained(origin)
-            if origin is None or why is not None:
-                left_out[why or "no cause"] += 1
+    for collective, origin in certain_causes(shown, left_out):
+        for verdict, disagreement in causes.compared(collective, origin, same_as.of(collective)):
+            if verdict == "not followed":
+                left_out[verdict] += 1
                 continue
-            for verdict, disagreement in causes.compared(collective, origin, same):
-                if verdict == "not followed":
-                    left_out[verdict] += 1
-                    continue
-                compared += 1
-                wrong += [disagreement] if verdict == "disagrees" else []
+            compared += 1
+            wrong += [disagreement] if verdict == "disagrees" else []
     return AuditedStage("required", compared, tuple(wrong), dict(left_out))
 
 

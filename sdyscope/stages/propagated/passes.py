@@ -177,9 +177,10 @@ def through_hlo_guarded(bytecode: bytes) -> bytes:
                 raise RuntimeError(answer.error)
             return answer.module
     passing(_CONVERSION)
-    converted = through_hlo(bytecode)
-    passing("")
-    return converted
+    try:
+        return through_hlo(bytecode)
+    finally:
+        passing("")
 
 
 def _run_apart(bytecode: bytes, passes: Sequence[str]) -> bytes:

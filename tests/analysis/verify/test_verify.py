@@ -142,9 +142,14 @@ ONCE = {
 def test_what_once_disagreed_agrees(name):
     (program,) = Inspection(ONCE[name].program(), ["shardy"]).verify(6).programs
     for stage in program.stages:
-        # There XLA's result is not sharded as Shardy says, and so not as a cause does of its move.
-        if stage.stage != "required" or not name.startswith("concatenated"):
-            assert stage.disagreements == ()
+        disagreements = stage.disagreements
+        if stage.stage == "required" and name.startswith("concatenated"):
+            # XLA's result is not sharded as Shardy says, and so not as a cause says of its move.
+            assert len(disagreements) <= 1
+            disagreements = tuple(
+                each for each in disagreements if not each.name.endswith("permute: its sharding")
+            )
+        assert disagreements == ()
     assert stage.stage == "causes"
     assert stage.compared
 
