@@ -73,6 +73,7 @@ class Staged(Once):
         self._asked = tuple(partitioners)
         self._graphs: dict[Partitioner, OpGraph] = {}
         self._annotations: dict[Partitioner, tuple[Annotation, ...]] = {}
+        self._read: dict[Partitioner, tuple[Annotation, ...]] = {}
         #: What the compiler of a recorded run made, by partitioner.
         self.recorded: dict[Partitioner, Compiled] = {}
         self._is_as_recorded = False
@@ -206,11 +207,31 @@ class Staged(Once):
         return modules, failures
 
     def annotations(self, partitioner: Partitioner | None = None) -> tuple[Annotation, ...]:
-        """The shardings written in the module under a partitioner, in lowering order."""
+        """The shardings written in the module under a partitioner, in lowering order.
+
+        Those on boundaries of a ``shard_map`` have the name of its function, which is not in the
+        module.
+        """
         chosen = self.chosen(partitioner)
+        written = self._written(chosen)
+        if not self.requested or not any(each.kind.startswith("shard_map") for each in written):
+            return written
         if chosen not in self._annotations:
-            self._annotations[chosen] = read_annotations(self.graph(chosen))
+            named = {
+                (there.op, there.kind, there.index): there
+                for tensor in self.tensors.tensors
+                if tensor.mapped and (there := tensor.lowered.get(chosen)) is not None
+            }
+            self._annotations[chosen] = tuple(
+                named.get((each.op, each.kind, each.index), each) for each in written
+            )
         return self._annotations[chosen]
+
+    def _written(self, partitioner: Partitioner) -> tuple[Annotation, ...]:
+        """As ``annotations``, as far as the module says."""
+        if partitioner not in self._read:
+            self._read[partitioner] = read_annotations(self.graph(partitioner))
+        return self._read[partitioner]
 
     def chosen(self, partitioner: Partitioner | None) -> Partitioner:
         """The partitioner, or the first that the program is lowered under.
@@ -232,7 +253,7 @@ class Staged(Once):
         """The table: a row a tensor, with what was requested and what each module says."""
         modules = {
             partitioner: LoweredTensors(
-                self.annotations(partitioner), lowered.kept_arguments, lowered.constants
+                self._written(partitioner), lowered.kept_arguments, lowered.constants
             )
             for partitioner, lowered in self.lowered.items()
         }
@@ -717,7 +738,8 @@ class Staged(Once):
         program._asked, program._wishes = kept, self._wishes
         program.recorded, program._is_as_recorded = self.recorded, self._is_as_recorded
         # They are of the same modules: what is known of one is known of the other.
-        program._graphs, program._annotations = self._graphs, self._annotations
+        program._graphs, program._read = self._graphs, self._read
+        program._annotations = self._annotations
         program._propagated, program._for = self._propagated, self._for
         program._compiled, program._compiling = self._compiled, self._compiling
         return program

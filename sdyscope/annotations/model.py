@@ -81,6 +81,8 @@ class Annotation:
         donated_to: the path of the result that takes it; empty where XLA chooses one.
         attributes: what else is written on an argument or result of main, by name as MLIR writes
             it: ``mhlo.layout_mode = {0,1}``.
+        mapped: of a ``shard_map`` boundary the function that is mapped; empty where nobody says, as
+            in a file.
     """
 
     kind: AnnotationKind
@@ -109,6 +111,7 @@ class Annotation:
     donated: bool = False
     donated_to: str = ""
     attributes: tuple[str, ...] = ()
+    mapped: str = ""
 
     @property
     def is_authored(self) -> bool:

@@ -26,6 +26,7 @@ class AxisOrigin:
         own: whether it is the value's own annotation.
         origin: as Shardy recorded it: ``input: 0``, ``constraint_3``, ``self``; None where it was
             followed along Shardy's steps instead.
+        mapped: the function of the `shard_map` that it is on the boundary of, where that is known.
     """
 
     axis: AxisRef
@@ -34,8 +35,9 @@ class AxisOrigin:
     source: SourceLocation | None
     own: bool
     origin: OriginSharding | None
+    mapped: str = ""
 
-    __document__ = ("axis", "kind", "name", "source", "own", "origin", "recorded")
+    __document__ = ("axis", "kind", "name", "source", "own", "origin", "recorded", "mapped")
 
     @property
     def recorded(self) -> bool:

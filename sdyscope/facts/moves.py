@@ -160,12 +160,14 @@ class AnnotatedDim:
         name: its pytree path or scope.
         sharding: what is written; None where it is not known.
         dimension: the dimension; None for the annotation as a whole.
+        mapped: the function of the `shard_map` that it is on the boundary of, where that is known.
     """
 
     kind: BeginningKind
     name: str
     sharding: Sharding | None
     dimension: int | None
+    mapped: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,9 @@ class Beginning:
         origin: what Shardy calls it, where it says.
     """
 
-    __document__ = ("kind", "name", "sharding", "dimension", "priority", "source", "origin")
+    __document__ = (
+        *("kind", "name", "sharding", "dimension", "priority", "source", "origin", "mapped"),
+    )
 
     kind: BeginningKind
     name: str
@@ -197,7 +201,12 @@ class Beginning:
     @property
     def written(self) -> AnnotatedDim:
         """The annotation alone."""
-        return AnnotatedDim(self.kind, self.name, self.sharding, self.dimension)
+        return AnnotatedDim(self.kind, self.name, self.sharding, self.dimension, self.mapped)
+
+    @property
+    def mapped(self) -> str:
+        """The function of the `shard_map` that it is on the boundary of, where that is known."""
+        return "" if self.annotation is None else self.annotation.mapped
 
 
 # --- A way from annotation to value ---------------------------------------------------------------

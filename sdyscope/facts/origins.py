@@ -54,6 +54,7 @@ class OriginAnnotation:
         source: its line, where one is known.
         recorded: whether the partitioner recorded that the axes come from there (Shardy does);
             otherwise they were followed along the data flow to the nearest annotation with them.
+        mapped: the function of the `shard_map` that it is on the boundary of, where that is known.
     """
 
     kind: NamedKind
@@ -63,13 +64,14 @@ class OriginAnnotation:
     role: OriginRole
     source: SourceLocation | None
     recorded: bool
+    mapped: str = ""
 
     @property
     def key(self) -> tuple[object, ...]:
         """Alike for what is written in one place: a line that runs once a layer is one place."""
         named = self.source is None or self.kind in ("argument", "result")
         place = self.name if named or self.source is None else str(self.source)
-        return self.kind, place, self.spec
+        return self.kind, place, self.mapped, self.spec
 
     def written(self) -> OriginAnnotation:
         """The annotation alone, alike for whatever comes from it."""

@@ -7,7 +7,7 @@ JAX lowers constraints and ``shard_map``s; never by SSA number.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 
 from sdyscope.annotations import Annotation, AnnotationKind
@@ -133,7 +133,9 @@ def tensor_table(
     for partitioner, module in modules.items():
         matched = _match(requested, module)
         for position, annotation in matched.items():
-            cells.setdefault(position, {})[partitioner] = annotation
+            mapped = requested[position].mapped
+            named = replace(annotation, mapped=mapped) if mapped else annotation
+            cells.setdefault(position, {})[partitioner] = named
         taken = {id(annotation) for annotation in matched.values()}
         for key, annotation in _keyed(a for a in module.annotations if id(a) not in taken):
             extras.setdefault(key, {})[partitioner] = annotation

@@ -34,7 +34,7 @@ from sdyscope.words.mesh import NO_MESH, axis_text, over_text
 from sdyscope.words.origins import FOLLOWED, ROLES, causes_text, origin_text, spec_text
 from sdyscope.words.partitioners import SENT, partitioner_name, sends_sentence
 from sdyscope.words.paths import shortened
-from sdyscope.words.places import source_text
+from sdyscope.words.places import annotation_kind, source_text
 from sdyscope.words.profile import (
     CONCURRENT,
     NOT_PREDICTED,
@@ -190,7 +190,8 @@ def over(collective: Collective, program: Collectives) -> str:
 
 def annotation_label(annotation: OriginAnnotation) -> str:
     """`params['layers'][*]['up'] P('fsdp', 'model')`: the layers together."""
-    kind = "" if annotation.kind in ("argument", "result") else f"{annotation.kind} "
+    is_named = annotation.kind in ("argument", "result")
+    kind = "" if is_named else f"{annotation_kind(annotation.kind, annotation.mapped)} "
     name = _INDEX.sub("[*]", annotation.name) if not kind else _NUMBER.sub("*", annotation.name)
     return f"{kind}{name} {spec_text(annotation.spec)}".strip()
 
@@ -292,6 +293,7 @@ def _part(part: Part, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, An
         else [
             {
                 "kind": annotation.kind,
+                "on": annotation_kind(annotation.kind, annotation.mapped),
                 "name": annotation.name,
                 "spec": spec_text(annotation.spec),
                 "axes": [axis_text(axis) for axis in annotation.axes],

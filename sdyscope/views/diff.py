@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Literal
 
 from sdyscope.facts.differences import LoweredDiff, OpDifference, TensorDifference, TensorSide
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone
 from sdyscope.views import compiled_diff, propagated_diff, snapshot
+from sdyscope.views.layers import folded_rows
 from sdyscope.words.counts import counted
 from sdyscope.words.differences import (
     beside_text,
@@ -87,7 +89,7 @@ def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragra
             yield from (Paragraph(lone_mesh_text(lone)) for lone in program.meshes)
         if program.tensors:
             yield Paragraph("")
-            yield _tensors_table(program)
+            yield _tensors_table(program, everything=everything)
         if program.ops:
             yield Paragraph("")
             yield _ops_table(program, None if everything else LISTED_OPS)
@@ -102,15 +104,18 @@ def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragra
         yield from (Paragraph(note, "muted") for note in remark_texts(diff.notes))
 
 
-def _tensors_table(diff: LoweredDiff) -> Table:
-    """The tensors that differ, side by side."""
+def _tensors_table(diff: LoweredDiff, *, everything: bool) -> Table:
+    """The tensors that differ, side by side; those of repeated layers together."""
     rows: list[Row] = []
     groups: dict[str, list[TensorDifference]] = {}
     for tensor in diff.tensors:
         groups.setdefault(tensor.kind, []).append(tensor)
     for kind, group in groups.items():
         rows.append(Heading(f"{kind}s ({len(group):,})"))
-        rows += [_tensor_row(tensor) for tensor in group]
+        names: Literal["argument", "value"] = (
+            "argument" if kind in ("argument", "result") else "value"
+        )
+        rows += folded_rows(list(map(_tensor_row, group)), names, everything=everything)
     return Table((Column("tensor"), Column(diff.a), Column(diff.b)), tuple(rows))
 
 

@@ -18,6 +18,7 @@ from sdyscope.values.sharding import PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.mesh import listed_axes
 from sdyscope.words.places import (
+    annotation_kind,
     callers_text,
     carry_text,
     op_text,
@@ -94,7 +95,8 @@ def annotation_name(annotation: OriginAnnotation, file: str = "") -> str:
     if file and where.startswith(f"{file}:"):
         where = f"line {where.removeprefix(f'{file}:')}"
     scope = f" in {shown_name(annotation.name, '')}" if annotation.name else ""
-    return f"{annotation.kind}{f' at {where}' if where else scope}"
+    kind = annotation_kind(annotation.kind, annotation.mapped)
+    return f"{kind}{f' at {where}' if where else scope}"
 
 
 def origin_text(origin: CollectiveOrigin, file: str = "") -> str:

@@ -31,6 +31,11 @@ class _Line(Protocol):
     def line(self) -> int: ...
 
 
+def annotation_kind(kind: str, mapped: str = "") -> str:
+    """What an annotation is on: `constraint`; of a `shard_map`, `shard_map input of attention`."""
+    return f"{kind} of {mapped}" if mapped else kind
+
+
 def common_file(sources: Iterable[_Line | None]) -> str:
     """The file that all lines are in, as it is shown; empty where there are several, or none."""
     files = {source_text(source).rpartition(":")[0] for source in sources}

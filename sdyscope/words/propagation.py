@@ -45,7 +45,7 @@ from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.sharding_rule import FactorType, factor_symbol
 from sdyscope.words.counts import counted, listed
 from sdyscope.words.mesh import axis_text
-from sdyscope.words.places import op_text, shown_name, source_text
+from sdyscope.words.places import annotation_kind, op_text, shown_name, source_text
 from sdyscope.words.sharding import MANUAL, REPLICATED, placement_text, short
 
 #: What stands behind an origin that Shardy did not record.
@@ -218,7 +218,7 @@ _ON: Final[Mapping[BeginningKind, str]] = {
 
 def written_text(annotated_dim: AnnotatedDim) -> str:
     """``the annotation {model} on dim 1 of the argument params['w1']``."""
-    name = shown_name(annotated_dim.name, "")
+    name = annotated_dim.mapped or shown_name(annotated_dim.name, "")
     within = "in " if name and annotated_dim.kind in ("constraint", "type") else ""
     on = f"{_ON[annotated_dim.kind]} {within}{name}".strip()
     if annotated_dim.dimension is None or not isinstance(annotated_dim.sharding, TensorSharding):
@@ -245,7 +245,7 @@ def _origin(origin: AxisOrigin) -> str:
     if origin.kind in ("constraint", "type"):
         return line or shown_name(origin.name, origin.kind)
     if origin.kind is not None:
-        return f"{origin.kind} {line}".strip()
+        return f"{annotation_kind(origin.kind, origin.mapped)} {line}".strip()
     return str(origin.origin)
 
 

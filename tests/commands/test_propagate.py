@@ -249,4 +249,4 @@ def test_shard_map(sdyscope, tmp_path):
     done = sdyscope("explain", f"{path}:program", "tanh")
     assert "manual: each device has its own block, as in the shard_map" in done.out
     done = sdyscope("explain", f"{path}:program", "result")
-    assert "from the annotation {a} on dim 0 of an output of the shard_map jit(f) at " in done.out
+    assert "from the annotation {a} on dim 0 of an output of the shard_map body at " in done.out

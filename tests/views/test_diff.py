@@ -2,13 +2,26 @@
 
 from dataclasses import replace
 
-from sdyscope.facts.differences import LoneMesh, LoweredDiff, OpDifference
+from sdyscope.annotations import Annotation
+from sdyscope.facts.differences import (
+    LoneMesh,
+    LoweredDiff,
+    OpDifference,
+    TensorDifference,
+    TensorSide,
+)
 from sdyscope.facts.failures import Uncompared
+from sdyscope.facts.sharded import Sharded
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Heading, Table
-from sdyscope.values.mesh import Mesh
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.placement import Placement, axes_digits
+from sdyscope.values.source import SourceLocation
 from sdyscope.views import diff
+
+MESH = Mesh.of({"data": 4})
+LINE = SourceLocation("model.py", 9, 1)
 
 
 def made(*, ops=(), meshes=()):
@@ -61,6 +74,41 @@ def test_the_biggest_differences_are_listed_and_the_rest_counted():
     assert Paragraph("and 5 more places: --all lists them", "muted") in parts
     (table,) = [p for p in diff.details(document, everything=True) if isinstance(p, Table)]
     assert sum(not isinstance(row, Heading) for row in table.rows) == 25
+
+
+def test_constraints_of_one_line_and_arguments_of_many_layers_are_one_row():
+    def tensor(name, kind, dims, line=None):
+        rows, columns = (
+            TensorSide(
+                Annotation(kind, name, (8, 8), "f32", None, source=line),
+                Sharded(None, (8, 8), "f32", Placement(4, split), MESH),
+            )
+            for split in (dims, dims[::-1])
+        )
+        return TensorDifference(name, kind, "changed", ("placement",), rows, columns)
+
+    split = (axes_digits(MESH, (AxisRef("data"),)), ())
+    weights = [tensor(f"params['layers'][{layer}]", "argument", split) for layer in range(8)]
+    types = [tensor("jit(step)", "constraint", split, LINE)] * 3
+    (program,) = made().programs
+    program = replace(program, tensors=(*weights, *types))
+
+    def names(everything):
+        document = DiffDocument(at="lowered", programs=(program,))
+        (table,) = [
+            part
+            for part in diff.details(document, everything=everything)
+            if isinstance(part, Table)
+        ]
+        return [row.text if isinstance(row, Heading) else str(row[0]) for row in table.rows]
+
+    assert names(False) == [
+        "arguments (8)",
+        "params['layers'][{0..7}] (8)",
+        "constraints (3)",
+        "jit(step) model.py:9 (×3)",
+    ]
+    assert len(names(True)) == 11
 
 
 def test_types_are_short():

@@ -154,3 +154,12 @@ def test_what_an_op_makes_otherwise_than_it_has_it_is_not_called_by_the_op_twice
     )
     unknown = replace(origin, annotations=named[:1], after=None)
     assert "gather makes its result with another sharding than it has; " in origin_text(unknown)
+
+
+def test_two_functions_that_one_line_maps_are_two_annotations():
+    rows, columns = (
+        replace(annotation("jit(step)", "shard_map output", LINE), mapped=mapped)
+        for mapped in ("rows", "columns")
+    )
+    assert annotation_name(rows) == "shard_map output of rows at model.py:9"
+    assert rows.key != columns.key

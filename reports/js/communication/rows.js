@@ -143,7 +143,7 @@ function annotation(origin, { shared, state }) {
   const source = shared.source(origin.source);
   const isPath = origin.kind === "argument" || origin.kind === "result";
   return [
-    isPath ? null : `${origin.kind} `,
+    isPath ? null : `${origin.on} `,
     isPath
       ? link(state, "tensors", { tensor: origin.name }, origin.name)
       : link(state, "tensors", { q: origin.name }, origin.name || source),

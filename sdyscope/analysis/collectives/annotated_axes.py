@@ -82,6 +82,7 @@ class AnnotatedAxis(NamedTuple):
         part: the axis, or as much of it as comes from there.
         source: its line.
         recorded: whether the partitioner says so; otherwise it was followed.
+        mapped: the function of the `shard_map` that it is on the boundary of, where that is known.
     """
 
     kind: NamedKind
@@ -90,6 +91,7 @@ class AnnotatedAxis(NamedTuple):
     part: AxisPart
     source: SourceLocation | None
     recorded: bool
+    mapped: str = ""
 
 
 class WrittenSpec(NamedTuple):
@@ -541,7 +543,9 @@ class AnnotatedAxes:
                     written = self._as_written(start.annotation)
                     yield _annotated(written, piece, recorded=True)
                 else:
-                    yield AnnotatedAxis(start.kind, start.name, "", piece, start.source, True)
+                    yield AnnotatedAxis(
+                        start.kind, start.name, "", piece, start.source, True, start.mapped
+                    )
 
     @cached_property
     def _unreduced(self) -> dict[ValueId, list[tuple[WrittenSpec, AxisPart]]]:
@@ -812,5 +816,11 @@ def _goes_with(kind: str, name: str, source: SourceLocation | None) -> _Said:
 def _annotated(written: WrittenSpec, part: AxisPart, *, recorded: bool) -> AnnotatedAxis:
     annotation = written.annotation
     return AnnotatedAxis(
-        annotation.named_kind, annotation.path, written.spec, part, annotation.source, recorded
+        annotation.named_kind,
+        annotation.path,
+        written.spec,
+        part,
+        annotation.source,
+        recorded,
+        annotation.mapped,
     )

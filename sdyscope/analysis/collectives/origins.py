@@ -1230,6 +1230,7 @@ class _Search:
                 annotated.name,
                 annotated.spec,
                 annotated.source,
+                annotated.mapped,
             )
             by_annotation.setdefault(key, []).append(annotated)
         return (self.joined(each, role) for each in by_annotation.values())
@@ -1245,6 +1246,7 @@ class _Search:
             role,
             first.source,
             all(annotated.recorded for annotated in annotated_axes),
+            first.mapped,
         )
 
     def keeper(self, keeper: Keeper, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
@@ -1257,7 +1259,14 @@ class _Search:
         )
         named = tuple(axis.axis(mesh) for axis in axes)
         return OriginAnnotation(
-            keeper.kind, keeper.name, spec or "", named, "needed", keeper.source, recorded=True
+            keeper.kind,
+            keeper.name,
+            spec or "",
+            named,
+            "needed",
+            keeper.source,
+            recorded=True,
+            mapped=keeper.mapped,
         )
 
     def needed(
@@ -1274,6 +1283,7 @@ class _Search:
             "needed",
             annotation.source,
             recorded=recorded,
+            mapped=annotation.mapped,
         )
 
 

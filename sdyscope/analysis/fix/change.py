@@ -57,8 +57,10 @@ class Change:
     def verdict(self) -> Verdict:
         """Whether that pays, is less of one thing for more of another, or loses."""
         better, worse = 1 - WORTH, 1 + WORTH
-        if (self.time <= better and self.memory <= worse) or (
-            self.memory <= better and self.time <= worse
+        # Just over the bound on one side and just under it on the other is no gain.
+        if self.product <= better and (
+            (self.time <= better and self.memory <= worse)
+            or (self.memory <= better and self.time <= worse)
         ):
             return "pays"
         return "trade" if self.product <= _TRADE else "loses"

@@ -283,15 +283,13 @@ class Decisions:
                 continue
             part = part_of(axis, self.flow.mesh)
             if own is not None and self.pointers.beginnings.says(own, part):
-                yield AxisOrigin(axis, own.named_kind, own.path, own.source, True, origin)
+                yield _annotated(own, axis, True, origin)
                 continue
             annotation = self._named(axis, origin, propagated_value.id)
             if annotation is not None:
                 is_own = origin.type == "self"
                 is_own = is_own or (annotation.kind, annotation.path) == (op.kind, op.scope)
-                yield AxisOrigin(
-                    axis, annotation.named_kind, annotation.path, annotation.source, is_own, origin
-                )
+                yield _annotated(annotation, axis, is_own, origin)
                 continue
             # Shardy names what it has put the axis on before it began, such as an open constraint.
             if followed is None:
@@ -322,7 +320,9 @@ class Decisions:
             if begins is not None and any(pointer.part.shared(part) for part in shown):
                 axis = pointer.part.axis(self.flow.mesh)
                 is_own = pointer.op is None and self._is_on(begins, propagated_value)
-                yield AxisOrigin(axis, begins.kind, begins.name, begins.source, is_own, None)
+                yield AxisOrigin(
+                    axis, begins.kind, begins.name, begins.source, is_own, None, begins.mapped
+                )
 
     def _is_on(self, begins: Beginning, propagated_value: PropagatedValue) -> bool:
         """Whether an annotation is that of a value, or of what it became one with."""
@@ -332,3 +332,17 @@ class Decisions:
         if (begins.kind, begins.name) == (op.kind, op.scope):
             return True
         return any(written.op == node for node, _ in propagated_value.values)
+
+
+def _annotated(
+    annotation: Annotation, axis: AxisRef, is_own: bool, origin: OriginSharding
+) -> AxisOrigin:
+    return AxisOrigin(
+        axis,
+        annotation.named_kind,
+        annotation.path,
+        annotation.source,
+        is_own,
+        origin,
+        annotation.mapped,
+    )

@@ -28,12 +28,18 @@ class Binding(NamedTuple):
         name: its pytree path or scope.
         sharding: what is written there.
         source: its line, where one is known.
+        mapped: the function of the `shard_map` that it is on the boundary of, where that is known.
     """
 
     kind: BeginningKind
     name: str
     sharding: Sharding | None
     source: SourceLocation | None
+    mapped: str = ""
+
+    def on_dim(self, dimension: int | None) -> AnnotatedDim:
+        """The annotation, as far as it is about one dimension, or as a whole."""
+        return AnnotatedDim(self.kind, self.name, self.sharding, dimension, self.mapped)
 
 
 class Openness:
@@ -50,6 +56,7 @@ class Openness:
         self._results = {a.index: a for a in annotations if a.kind == "result"}
         self._constraints = {a.op: a for a in annotations if a.kind == "constraint"}
         self._ops = {(a.op, a.index): a for a in annotations if a.kind == "op"}
+        self._mapped = {a.op: a.mapped for a in annotations if a.mapped}
         self._by_value: dict[Ref, list[Binding]] = {}
 
     def closed_by(self, ref: Ref, dimension: int) -> Closed | None:
@@ -57,7 +64,7 @@ class Openness:
         by = next(self.closing(ref, dimension), None)
         if by is None:
             return None
-        return Closed(dimension, AnnotatedDim(by.kind, by.name, by.sharding, dimension))
+        return Closed(dimension, by.on_dim(dimension))
 
     def closing(self, ref: Ref, dimension: int) -> Iterator[Binding]:
         """All that closes a dimension of a value."""
@@ -85,7 +92,7 @@ class Openness:
         if not isinstance(sharding, TensorSharding):
             return None
         mesh = self.flow.mesh_of(sharding)
-        by = AnnotatedDim(binding.kind, binding.name, sharding, None)
+        by = binding.on_dim(None)
         if any(part_of(axis, mesh).shared(part) for axis in sharding.replicated_axes):
             return SetAside("replicated", part.axis(mesh), by)
         if any(part_of(axis, mesh).shared(part) for axis in sharding.unreduced_axes):
@@ -140,8 +147,10 @@ class Openness:
     def _boundary(
         self, op: Op, kind: BeginningKind, shardings: Sequence[TensorSharding], index: int
     ) -> Iterator[Binding]:
+        lowered = (each.id for each in self.flow.lowered_ops(op))
+        mapped = next((self._mapped[node] for node in lowered if node in self._mapped), "")
         for sharding in shardings[index : index + 1]:
-            yield Binding(kind, self.flow.scope(op), sharding, self.flow.source(op))
+            yield Binding(kind, self.flow.scope(op), sharding, self.flow.source(op), mapped)
 
 
 def _binding(kind: BeginningKind, annotation: Annotation) -> Binding:

@@ -248,17 +248,6 @@ def test_two_dimensions_are_exchanged_where_both_are_sharded():
     assert P(("b", "a")) not in specs_near(P(("a", "b")), (8, 6), mesh)
 
 
-def test_what_makes_no_step_slower_comes_first():
-    faster, smaller, slower = Change(0.9, 1.0), Change(1.0, 0.95), Change(1.2, 0.5)
-    assert sorted([slower, smaller, faster], key=lambda change: change.order) == [
-        faster,
-        smaller,
-        slower,
-    ]
-    assert [change.verdict for change in (faster, smaller, slower)] == ["pays", "pays", "trade"]
-    assert (Change(1.2, 0.9).verdict, Change(0.995, 0.995).verdict) == ("loses", "loses")
-
-
 def test_what_may_free_memory_alone_has_its_turn_by_how_much():
     def dropped(frees, change):
         edit = SourceEdit("constraint", f"{frees} of {change}", P(("a",)), None, None)

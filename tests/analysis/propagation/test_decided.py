@@ -14,7 +14,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import Mesh
-from sdyscope.words.propagation import origin_text
+from sdyscope.words.propagation import beginning_text, origin_text
 from sdyscope.words.sharding import short
 from tests.analysis.propagations import of_model
 from tests.programs import inside
@@ -142,6 +142,37 @@ def test_what_enters_a_shard_map_may_come_from_elsewhere():
         if value.kind == "shard_map input"
     ]
     assert inputs == [[], ["model <- w (followed)"]]
+
+
+def test_the_function_of_a_shard_map_tells_its_boundaries_apart():
+    mesh = compat.abstract_mesh(Mesh.of({"data": 4, "model": 2}))
+
+    def rows(x):
+        return x * 2
+
+    def columns(x):
+        return x * 3
+
+    def step(x, y):
+        specs = {rows: P("data"), columns: P(None, "model")}
+        mapped = [
+            jax.shard_map(each, mesh=mesh, in_specs=spec, out_specs=spec)
+            for each, spec in specs.items()
+        ]
+        return [each(jnp.tanh(value)) for each, value in zip(mapped, (x, y), strict=True)]
+
+    shape = jax.ShapeDtypeStruct((8, 16), jnp.float32)
+    inspection = Inspection(Program("step", jax.jit(step), (shape, shape), mesh=mesh), ["shardy"])
+    explainer = inspection.explainer("shardy")
+    ops = [op.id for op in explainer.graph.operations() if op.kind == "stablehlo.tanh"]
+    (data,), (model,) = (explainer.decisions.decided((op, 0)).origins for op in ops)
+    assert "data <- shard_map input of rows" in origin_text(data)
+    assert "model <- shard_map input of columns" in origin_text(model)
+    begin = [explainer.explain((op, 0)).chains[0].beginning for op in ops]
+    assert [beginning_text(each) for each in begin] == [
+        "the annotation {data} on dim 0 of an input of the shard_map rows",
+        "the annotation {model} on dim 1 of an input of the shard_map columns",
+    ]
 
 
 def test_what_a_shard_map_calls_is_manual_as_the_shard_map_is():
