@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from sdyscope.annotations import Annotation, read_annotations, unplaced
 from sdyscope.errors import (
@@ -20,10 +20,11 @@ from sdyscope.errors import (
 )
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner, Program, RequestedTensor, Versions
-from sdyscope.facts.propagated import Propagated
+from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.facts.remarks import Remark
+from sdyscope.facts.snapshots import Stage
 from sdyscope.facts.tensors import LoweredTensors, TensorTable, tensor_table
-from sdyscope.graph import OpGraph, build, read_text
+from sdyscope.graph import OpGraph, Sharding, build, read_text
 from sdyscope.hardware.names import Hardware, parse_hardware
 from sdyscope.once import Once
 from sdyscope.process.progress import doing
@@ -329,22 +330,29 @@ class Staged(Once):
         self,
         partitioner: Partitioner | None = None,
         *,
-        at: Literal["lowered", "propagated"] = "lowered",
+        at: Stage | Sequence[Stage] = "lowered",
+        on: Hardware | str | None = None,
     ) -> OpGraph:
         """The op graph of the module under a partitioner (default: the first there is).
 
         Args:
             partitioner: whose.
-            at: whether values carry the shardings that are written, or those that were decided.
+            at: the stage whose shardings nodes carry, or several: `lowered`, what is written in the
+                module, and `propagated`, what was decided, of all values; `requested` and
+                `compiled` of those that they say something of (see ``stages.stage_shardings``).
+                An op's own ``shardings`` are those that were decided where that is asked for, and
+                otherwise those that are written.
+            on: what to compile for, as ``compiled`` takes it.
 
         Raises:
-            CompilerError: JAX can't lower the program under it, or it can't be propagated.
+            CompilerError: JAX can't lower the program under it, or it can't be propagated or
+                compiled.
+            TargetError: what was requested is asked of a file, or there is no such hardware.
         """
         chosen = self.chosen(partitioner)
-        if at == "propagated":
-            from sdyscope.stages.propagated.propagated_graph import propagated_graph
-
-            return propagated_graph(self.graph(chosen), self.propagated(chosen))
+        stages = (at,) if isinstance(at, str) else tuple(at)
+        if {*stages} - {"lowered"}:
+            return self._graph_at(stages, chosen, on)
         if chosen not in self._graphs:
             lowered = self.lowered[chosen]
             doing(f"reading {self.name} as it is lowered for {partitioner_name(chosen)}")
@@ -353,6 +361,34 @@ class Staged(Once):
             else:
                 self._graphs[chosen] = build(lowered.module)
         return self._graphs[chosen]
+
+    def _graph_at(
+        self, stages: Sequence[Stage], partitioner: Partitioner, on: Hardware | str | None
+    ) -> OpGraph:
+        from sdyscope.stages.propagated.propagated_graph import propagated_graph
+        from sdyscope.stages.stage_shardings import compiled_shardings, requested_shardings
+
+        graph = lowered = self.graph(partitioner)
+        if "propagated" in stages:
+            graph = propagated_graph(lowered, self.propagated(partitioner))
+        beside: dict[str, Mapping[ValueId, Sharding]] = {}
+        if "requested" in stages:
+            if self.traced is None:
+                raise self.no_request()
+            beside["requested"] = requested_shardings(self.tensors, partitioner, lowered)
+        if "compiled" in stages:
+            beside["compiled"] = compiled_shardings(
+                self.compiled(partitioner, on), partitioner, lowered, self.only_mesh(partitioner)
+            )
+        return replace(graph, beside=beside) if beside else graph
+
+    def no_request(self) -> TargetError:
+        """The error that it is not known what was requested, as of any module in a file."""
+        return TargetError(
+            f"{self.name} is a module that was lowered before, which does not say what was "
+            "requested.",
+            hint="Leave requested out of the stages.",
+        )
 
     def propagated(
         self,

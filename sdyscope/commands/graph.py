@@ -10,6 +10,7 @@ import click
 
 from sdyscope.commands import opening, options
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.snapshots import Stage
 
 if TYPE_CHECKING:
     from sdyscope.facts.propagated import ValueId
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from sdyscope.graph import OpGraph
     from sdyscope.inspection import Inspection
 
-_Stage: TypeAlias = Literal["lowered", "propagated"]
 _Format: TypeAlias = Literal["graphml", "model-explorer"]
 
 
@@ -35,10 +35,13 @@ _Format: TypeAlias = Literal["graphml", "model-explorer"]
 )
 @click.option(
     "--at",
-    type=options.choice(_Stage),
-    default="lowered",
+    type=options.choice(Stage),
+    multiple=True,
+    default=("lowered",),
     show_default=True,
-    help="Which shardings to write: those in the lowered module, or those after propagation.",
+    help="Which shardings to write: those in the lowered module, those after propagation, those "
+    "that were requested, or those of arguments and results that the program is compiled with. "
+    "Can be repeated.",
 )
 @click.option(
     "--format",
@@ -64,15 +67,17 @@ _Format: TypeAlias = Literal["graphml", "model-explorer"]
     "shardings and bytes after propagation, and, compiled, the bytes that each op's collectives "
     "send.",
 )
+@options.on
 @options.strict
 @options.json("views.graph_json:Graph")
 def command(
     target: opening.Opening,
     partitioner: Partitioner | None,
-    at: _Stage,
+    at: tuple[Stage, ...],
     form: _Format | None,
     path: Path | None,
     folder: Path | None,
+    on: str | None,
     strict: bool,
     as_json: bool,
 ) -> int:
@@ -94,10 +99,10 @@ def command(
         raise TargetError("--node-data is for Model Explorer.", hint="Add --format model-explorer.")
     partitioners = options.PARTITIONERS[partitioner or "both"]
     # A compiled program has ops, but what is propagated is not in it.
-    as_module = at == "lowered" and folder is None
+    as_module = at == ("lowered",) and folder is None
     inspection = target.inspection(partitioners, as_module=as_module)
     chosen = inspection.chosen(None)
-    op_graph = inspection.graph(chosen, at=at)
+    op_graph = inspection.graph(chosen, at=at, on=on)
     account = inspection.account
     content = graph.encoded(op_graph, form or "json", account)
     if path is None:
@@ -107,7 +112,7 @@ def command(
         # With --json the document is in the file, and standard output has nothing to say.
         output.say(f"{path}: {len(content):,} bytes")
     if folder is not None:
-        _node_data(folder, inspection, chosen, op_graph)
+        _node_data(folder, inspection, chosen, op_graph, on)
     under = None if inspection.lowered[chosen].is_compiled else chosen
     tell(graph.statistics(op_graph, module_text(inspection.name, under)))
     say_account(account)
@@ -115,7 +120,11 @@ def command(
 
 
 def _node_data(
-    folder: Path, inspection: Inspection, partitioner: Partitioner, op_graph: OpGraph
+    folder: Path,
+    inspection: Inspection,
+    partitioner: Partitioner,
+    op_graph: OpGraph,
+    on: str | None,
 ) -> None:
     """Writes a file for each kind of node data; says which there are not, and why."""
     import json
@@ -138,7 +147,7 @@ def _node_data(
         "shardings": lambda: graph_node_data.shardings(op_graph, decided()),
         "bytes": lambda: graph_node_data.held(op_graph, decided()),
         "sent": lambda: graph_node_data.sent(
-            op_graph, inspection.collectives(partitioner, origins=False)
+            op_graph, inspection.collectives(partitioner, on, origins=False)
         ),
     }
     output.make_folder(folder)

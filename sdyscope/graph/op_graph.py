@@ -19,6 +19,7 @@ from sdyscope.graph.model import (
     Function,
     NotUnderstood,
     Op,
+    Sharding,
     ValueId,
 )
 from sdyscope.values.mesh import Mesh
@@ -47,6 +48,8 @@ class OpGraph(Summarized):
         operand_numbers: of an op some of whose operands could not be read, the numbers of those in
             `operand_values`.
         before: the same ops with the shardings of the stage before; None when it was lowered.
+        beside: the shardings of stages that speak of some values alone, `requested` and `compiled`,
+            where they were asked for.
     """
 
     ops: list[Op]
@@ -60,6 +63,7 @@ class OpGraph(Summarized):
     stage: Literal["lowered", "propagated"] = "lowered"
     operand_numbers: dict[int, Sequence[int]] = field(default_factory=dict)
     before: OpGraph | None = None
+    beside: Mapping[str, Mapping[ValueId, Sharding]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ops)

@@ -26,8 +26,10 @@ NODE_KEYS: Mapping[str, type] = {
     "stack": str,
     "types": str,
     "shapes": str,
+    "requested": str,
     "lowered": str,
     "propagated": str,
+    "compiled": str,
     "attributes": str,
     "function": str,
     "parent": int,
@@ -128,6 +130,7 @@ class NodeScalars:
         self._stages = [(graph.stage, graph.ops)]
         if graph.before is not None:
             self._stages.insert(0, (graph.before.stage, graph.before.ops))
+        self._beside = graph.beside
         self._types: dict[int, tuple[str, str]] = {}
         self._shardings: dict[int, str] = {}
         self._places: dict[int, tuple[str, str, str]] = {}
@@ -171,6 +174,10 @@ class NodeScalars:
             shardings = ops[node].shardings
             if shardings.count(None) != len(shardings):
                 values[stage] = "; ".join(map(self._sharding, shardings))
+        for beside, sharded in self._beside.items():
+            of_each = [sharded.get((node, result)) for result in range(len(types))]
+            if any(of_each):
+                values[beside] = "; ".join(map(self._sharding, of_each))
         if attributes:
             values["attributes"] = self._attributes.get(id(attributes)) or self._write(attributes)
         return values

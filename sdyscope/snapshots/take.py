@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sdyscope.analysis.naming.structure import Marks
 from sdyscope.annotations import Annotation
-from sdyscope.errors import CompilerError, ConversionError, TargetError
+from sdyscope.errors import CompilerError, ConversionError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.sharded import requested_open_dims
@@ -72,11 +72,7 @@ def take(
     elif staged.is_compiled and {*stages} != {"compiled"}:
         staged.chosen(None)  # which says that there is no other
     elif "requested" in stages and not is_known:
-        raise TargetError(
-            f"{staged.name} is a module that was lowered before, which does not say what was "
-            "requested.",
-            hint="Leave requested out of the stages.",
-        )
+        raise staged.no_request()
     chosen = tuple(stage for stage in STAGES if stage in stages)
     refused: dict[Stage, CompilerError] = {}
     compiled: dict[Partitioner | None, Compiled] = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sdyscope.facts.account import Account
-from sdyscope.graph import Argument, NotUnderstood, OpGraph, Result
+from sdyscope.graph import Argument, NotUnderstood, Op, OpGraph, Result
 from sdyscope.graph.model import EdgeKind
 from sdyscope.graph.scalars import attribute_texts, sharding_texts
 from sdyscope.values.source import SourceLocation
@@ -29,6 +29,8 @@ class Node:
         shapes: size of each dimension (null: dynamic) of each result; null for what is no tensor.
         dtypes: MLIR element type of each result.
         shardings: sharding of each result, in Shardy's or HLO's syntax; null without one.
+        beside: the same at the stages `requested` and `compiled`, where they were asked for and say
+            something of it, by stage.
         function: symbol name of the function it is in.
         parent: id of the op whose region it is in, of a result of main main's; null for the module.
         region: which region of the parent.
@@ -47,6 +49,7 @@ class Node:
     shapes: tuple[tuple[int | None, ...] | None, ...]
     dtypes: tuple[str, ...]
     shardings: tuple[str | None, ...]
+    beside: dict[str, tuple[str | None, ...]]
     function: str
     parent: int | None
     region: int
@@ -174,6 +177,7 @@ def document(graph: OpGraph, account: Account) -> Graph:
             shapes=tuple(type_.shape for type_ in op.types),
             dtypes=tuple(type_.dtype for type_ in op.types),
             shardings=tuple(sharding_texts(op)),
+            beside=_beside(graph, op),
             function=op.function,
             parent=op.parent,
             region=op.region,
@@ -223,6 +227,14 @@ def document(graph: OpGraph, account: Account) -> Graph:
         nodes=nodes,
         edges=edges,
     )
+
+
+def _beside(graph: OpGraph, op: Op) -> dict[str, tuple[str | None, ...]]:
+    texts = {
+        stage: tuple(_text(sharded.get((op.id, result))) for result in range(len(op.types)))
+        for stage, sharded in graph.beside.items()
+    }
+    return {stage: each for stage, each in texts.items() if any(each)}
 
 
 def _argument(argument: Argument) -> FunctionArgument:
