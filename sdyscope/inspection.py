@@ -303,7 +303,7 @@ class Inspection(Staged, Displayed):
         from sdyscope.analysis.naming.resolve import resolve_value
 
         chosen = self.chosen(partitioner)
-        named = resolve_value(self.graph(chosen), value)
+        named = resolve_value(self.graph(chosen), value, self.tensors)
         explainer = self.explainer(chosen, conservative=conservative)
         return tuple(explainer.explain(value) for value in named)
 

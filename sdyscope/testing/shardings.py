@@ -272,7 +272,10 @@ def _rows(inspection: Inspection, chosen: Partitioner, name: str) -> Sequence[Te
     named = [row for row in every if row.path == name and row.kind in ("argument", "result")]
     if named:
         return named
-    ops = {named_value.id[0] for named_value in resolve_value(inspection.graph(chosen), name)}
+    ops = {
+        named_value.id[0]
+        for named_value in resolve_value(inspection.graph(chosen), name, inspection.tensors)
+    }
     return [
         row
         for row in every

@@ -3,7 +3,8 @@
 All are of the lowered module, which is what the user's program became before any compiler touched
 it: ``params['layers'][0]['wq']``, ``result[0]``, ``layer0/attention/dot_general``, ``model.py:42``,
 ``%12``, ``func:%3``, ``%5~2`` for the second ``%5`` of a function; where no path is known
-``main(0)``, ``main[0]``, ``add``, ``line 42``.
+``main(0)``, ``main[0]``, ``add``, ``line 42``. And what the rows of tables are called:
+``tanh model.py:42``, ``layer0 #1 input of attention line 42``, ``params['layers'][{0..7}] (8)``.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from sdyscope.annotations import op_name, op_path
+from sdyscope.annotations import op_name, op_path, read_annotations, within_program
 from sdyscope.errors import TargetError, did_you_mean
 from sdyscope.facts.propagated import NamedValue, ValueId
+from sdyscope.facts.tensors import TensorTable
 from sdyscope.graph import Op, OpGraph, written_scope
+from sdyscope.graph.op_kinds import REGIONS
 from sdyscope.values.source import IN_TEXT, SourceLocation
 
 #: How many close matches an error names.
@@ -26,6 +29,12 @@ _SSA = re.compile(
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 #: A line of a module's own text, as tables have it.
 _OWN_LINE = re.compile(r"line (?P<line>\d+)")
+#: The name of a row: with the line where it is, and how many it stands for.
+_ROW = re.compile(r"(?P<name>.*?)(?:(?:^| )(?P<place>line \d+|\S+:\d+))?(?P<count> \(×?[\d,]+\))?")
+#: That of what goes into or out of a `shard_map`.
+_BOUNDARY = re.compile(r"(?:(?P<scope>.*) )?#(?P<index>\d+) (?P<side>input|output)(?: of .+)?")
+#: The numbers of repeated layers in one.
+_NUMBERS = re.compile(r"\\\{[\d.,\\]+\\\}")
 #: What JAX's transformations wrap around a scope: ``transpose(jvp(layer0))`` is about ``layer0``.
 _WRAPPED = re.compile(r"[A-Za-z_]\w*\((?P<inside>.*)\)")
 
@@ -77,7 +86,9 @@ def _in_function(graph: OpGraph, op: Op, name: str) -> str:
     return name if main is not None and op.function == main.name else f"{op.function}:{name}"
 
 
-def resolve_value(graph: OpGraph, text: str) -> tuple[NamedValue, ...]:
+def resolve_value(
+    graph: OpGraph, text: str, table: TensorTable | None = None
+) -> tuple[NamedValue, ...]:
     """The values of the lowered module's ``graph`` that ``text`` names, in program order.
 
     Args:
@@ -87,15 +98,21 @@ def resolve_value(graph: OpGraph, text: str) -> tuple[NamedValue, ...]:
             (``model.py:42``, or a longer path); a scope path or its end, with or without what JAX's
             transformations wrap around scopes (``jvp(layer0)/dot_general`` is
             ``layer0/dot_general``), with or without the primitive at its end; parts in the middle
-            may be left out.
+            may be left out; or the name of a row of a table.
+        table: the program's tensors, which know of arguments that are not in the module.
 
     Raises:
         TargetError: nothing has this name; names what comes close.
     """
     wanted = text.strip()
-    for find in (_by_path, _by_ssa_name, _by_line, _by_scope):
+    for find in (_by_path, _by_ssa_name, _by_line, _by_scope, _by_row):
         if named_values := find(graph, wanted):
             return tuple(named_values)
+    for tensor in () if table is None else table.tensors:
+        if tensor.requested is not None and tensor.requested.dropped and tensor.name == wanted:
+            raise TargetError(
+                f"{wanted} is not in the module: nothing uses it, and jit drops such arguments."
+            )
     raise _unknown(graph, wanted)
 
 
@@ -159,23 +176,29 @@ def _by_line(graph: OpGraph, wanted: str) -> list[NamedValue]:
     file = IN_TEXT if own else match["file"].replace("\\", "/")
     line = int(match["line"])
 
-    def is_there(place: SourceLocation | None) -> bool:
-        if place is None or place.line != line:
-            return False
-        path = place.file.replace("\\", "/")
-        return path == file or path.endswith(f"/{file}")
-
-    innermost = [op for op in graph.ops if is_there(op.source)]
+    innermost = [op for op in graph.ops if _is_at(op.source, file, line)]
     # A line that only calls what the ops are written in is further out in their call stacks.
-    chosen = innermost or [op for op in graph.ops if any(map(is_there, op.location.frames))]
+    chosen = innermost or [
+        op for op in graph.ops if any(_is_at(frame, file, line) for frame in op.location.frames)
+    ]
     return _results_of(graph, chosen)
 
 
-def _by_scope(graph: OpGraph, wanted: str) -> list[NamedValue]:
+def _is_at(place: SourceLocation | None, file: str, line: int) -> bool:
+    """Whether a place is that line of a file, of whose path there may be the end: `…/train.py`."""
+    if place is None or place.line != line:
+        return False
+    path, file = place.file.replace("\\", "/"), file.removeprefix("…/")
+    return path == file or path.endswith(f"/{file}")
+
+
+def _by_scope(graph: OpGraph, wanted: str, place: str | None = None) -> list[NamedValue]:
     plain = plain_scope(written_scope(wanted))
     if not plain:
         return []
-    ops = [op for op in graph.operations() if op.types]
+    ops = [
+        op for op in graph.operations() if op.types and (place is None or _is_of(op.source, place))
+    ]
     named = [(op, path) for op in ops if (path := op_path(op))]
     tests: tuple[Callable[[str], bool], ...] = (
         lambda scope: scope == wanted,
@@ -192,6 +215,76 @@ def _by_scope(graph: OpGraph, wanted: str) -> list[NamedValue]:
                 return named_values
     # Without a scope, an op is called after its kind alone.
     return _results_of(graph, [op for op in ops if op_name(op) == wanted])
+
+
+def _by_row(graph: OpGraph, wanted: str) -> list[NamedValue]:
+    match = _ROW.fullmatch(wanted)
+    if match is None:
+        return []
+    name, place = match["name"], match["place"]
+    if not name:
+        return _by_line(graph, place) if place and match["count"] else []
+    if name == "argument":  # of a region, without a name
+        entries = [op for op in graph.ops if op.is_argument and not op.scope]
+        return _results_of(graph, [op for op in entries if not _entry_name(graph, op)])
+    return (
+        _by_boundary(graph, name, place)
+        or (name != wanted and (_by_path(graph, name) or _by_scope(graph, name, place)))
+        or _by_numbers(graph, name, place)
+    )
+
+
+def _is_of(source: SourceLocation | None, place: str) -> bool:
+    """Whether a line is the one that is named; ``line 42`` stands below the name of its file."""
+    if own := _OWN_LINE.fullmatch(place):
+        return source is not None and source.line == int(own["line"])
+    match = _LINE.fullmatch(place)
+    return match is not None and _is_at(
+        source, match["file"].replace("\\", "/"), int(match["line"])
+    )
+
+
+def _by_boundary(graph: OpGraph, name: str, place: str | None) -> list[NamedValue]:
+    """What goes into a `shard_map`, and what comes out of it."""
+    match = _BOUNDARY.fullmatch(name)
+    if match is None:
+        return []
+    values: dict[ValueId, None] = {}
+    for annotation in read_annotations(graph):
+        index = None if annotation.index is None else annotation.index - annotation.tokens
+        if (annotation.kind, index) != (f"shard_map {match['side']}", int(match["index"])):
+            continue
+        scope = match["scope"] or ""
+        if scope not in (annotation.path, within_program(annotation.path)):
+            continue
+        if place is not None and not _is_of(annotation.source, place):
+            continue
+        op = graph.ops[annotation.op]
+        # GSPMD has an op for each, Shardy one for all.
+        position = (annotation.index or 0) if op.kind in REGIONS else 0
+        if match["side"] == "output":
+            values[op.id, position] = None
+        else:
+            producer, edge = graph.operands(op)[position]
+            values[producer.id, edge.result] = None
+    return [named_value(graph, value) for value in values]
+
+
+def _by_numbers(graph: OpGraph, name: str, place: str | None) -> list[NamedValue]:
+    """Arguments, results and ops of repeated layers, whose numbers are told together."""
+    pattern, count = _NUMBERS.subn(r"\\d+", re.escape(name))
+    if not count:
+        return []
+    is_alike = re.compile(pattern).fullmatch
+    entries = [op for op in graph.ops if is_alike(_entry_name(graph, op))]
+    ops = [
+        op
+        for op in graph.operations()
+        if op.types
+        and (is_alike(path := op_name(op)) or is_alike(path.rpartition("/")[0]))
+        and (place is None or _is_of(op.source, place))
+    ]
+    return _results_of(graph, entries or ops)
 
 
 def _called_scope(graph: OpGraph, op: Op, scope: str) -> str:

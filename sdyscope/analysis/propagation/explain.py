@@ -250,7 +250,7 @@ def explain_document(
                 decided=under_each(named.id, sides),
                 before=under_each(named.id, earlier),
             )
-            for named in resolve_value(explainer.graph, value)
+            for named in resolve_value(explainer.graph, value, program.tensors)
         ),
         account=account_of(program),
     )
