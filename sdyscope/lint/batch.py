@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.naming.data_axes import is_data_axis
 from sdyscope.analysis.naming.scopes import is_differentiated
-from sdyscope.lint.placed import Placed, axes_of, spec_words
-from sdyscope.lint.rule import Message, NotApplicable, rule
+from sdyscope.facts.lint import BatchWhole
+from sdyscope.lint.placed import Placed, axes_of
+from sdyscope.lint.rule import NotApplicable, Seen, rule
 from sdyscope.lint.subject import Subject
-from sdyscope.words.mesh import listed_axes
 
 #: What arguments are called that hold a batch.
 _BATCHES = re.compile(
@@ -23,7 +23,7 @@ _NETWORKS = ("target", "targets")
 
 
 @rule("batch-not-sharded", "warning")
-def batch_not_sharded(subject: Subject) -> Iterator[Message]:
+def batch_not_sharded(subject: Subject) -> Iterator[Seen]:
     """A batch is not sharded over a data axis of the mesh.
 
     The devices along the axis then all compute the same. A data axis is recognized by its name
@@ -58,16 +58,8 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
             fits = any(block > 1 and block % axis.size == 0 for block in local)
             if axis.name in used or not fits:
                 continue
-            name = listed_axes([axis.name])
-            yield Message(
-                f"It is a batch, and not sharded on {name}: the {axis.size} devices along "
-                "it work on the same examples.",
-                tensor=argument.name,
-                kind=argument.row.kind,
-                found=spec_words(argument.known, argument.shape, mesh),
-                hint=f"Shard dimension 0 on {name} too, or rename the axis if it is for "
-                "something else.",
-            )
+            fact = BatchWhole(axis.name, axis.size, argument.sharded)
+            yield subject.at_argument(argument, fact)
 
 
 def _constrained_over(subject: Subject, argument: Placed) -> frozenset[str]:

@@ -71,6 +71,7 @@ from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.account import unplaced_clause
 from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.lint import lint_said
 from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import axis_text, mesh_text
 from sdyscope.words.origins import annotation_text
@@ -78,6 +79,7 @@ from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_text
 from sdyscope.words.run import REORDERED_HINT, counterpart_text, inside_text, regrouped_hint
+from sdyscope.words.said import Said
 from sdyscope.words.sharding import LEFT, dims_text, manual_text, named_text, open_text, placed_text
 from sdyscope.words.types import type_text
 
@@ -259,19 +261,9 @@ def folded(findings: Sequence[Finding]) -> Iterator[Finding]:
         yield replace(first, message=first.message + alike)
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """What a finding says beside where it is; see ``Finding``."""
-
-    message: str
-    expected: str = ""
-    found: str = ""
-    hint: str = ""
-
-
-def _words(fact: Fact) -> _Words:
+def _words(fact: Fact) -> Said:
     if isinstance(fact, ReadBack):
-        return _Words(fact.message, fact.expected, fact.found, fact.hint)
+        return Said(fact.message, fact.expected, fact.found, fact.hint)
     if isinstance(fact, ModuleFact):
         return _module(fact)
     if isinstance(fact, TensorFact):
@@ -282,38 +274,40 @@ def _words(fact: Fact) -> _Words:
         return _executed(fact)
     if isinstance(fact, OverBudget):
         return _over_budget(fact)
-    return _uncertain(fact)
+    if isinstance(fact, BudgetDoubt):
+        return _uncertain(fact)
+    return lint_said(fact)
 
 
 # --- Modules and tensors, by check ----------------------------------------------------------------
 
 
-def _module(fact: ModuleFact) -> _Words:
+def _module(fact: ModuleFact) -> Said:
     match fact:
         case NothingLowered(partitioner, reason, hint):
             under = partitioner_name(partitioner)
-            return _Words(f"There is nothing to compare under {under}: {reason}", hint=hint)
+            return Said(f"There is nothing to compare under {under}: {reason}", hint=hint)
         case MixedAttributes():
-            return _Words(
+            return Said(
                 "The module has annotations of both partitioners; up to JAX 0.10 Shardy then falls "
                 "back to GSPMD without an error.",
                 hint="Find what was lowered without Shardy: an exported function, a custom call.",
             )
         case SilentFallback(asked, written_for):
-            return _Words(
+            return Said(
                 f"{partitioner_name(asked)} was requested, but the module is lowered for "
                 f"{partitioner_name(written_for)}.",
                 hint="Look for jax_use_shardy_partitioner being set by the program.",
             )
         case UnreadAttribute(attribute, text, reason):
             what = attribute or "A piece of the module"
-            return _Words(f"{what} could not be read: {reason}", found=text)
+            return Said(f"{what} could not be read: {reason}", found=text)
 
 
-def _tensor(fact: TensorFact) -> _Words:
+def _tensor(fact: TensorFact) -> Said:
     match fact:
         case NotAligned():
-            return _Words(
+            return Said(
                 "The module does not have it where JAX lowers it, so it could not be compared.",
                 hint="Please report this with the program: every constraint should be found.",
             )
@@ -323,43 +317,43 @@ def _tensor(fact: TensorFact) -> _Words:
                 written, reason.rstrip("."), is_unreadable=isinstance(sharding, str)
             )
             is_in_module = sharding is not None and not isinstance(sharding, NamedSharding)
-            return _Words(f"{clause}.", found=written if is_in_module else "")
+            return Said(f"{clause}.", found=written if is_in_module else "")
         case OtherType(given, lowered):
             types = [type_text(sharded.shape, sharded.dtype) for sharded in (lowered, given)]
-            return _Words(f"It is {types[0]} in the module but was given as {types[1]}.")
+            return Said(f"It is {types[0]} in the module but was given as {types[1]}.")
         case NotRequested(lowered):
-            return _Words(
+            return Said(
                 "No sharding was requested here; JAX wrote one, as it does for Explicit axes.",
                 LEFT,
                 open_text(lowered),
             )
         case ShardingDropped(requested):
             message = "A sharding was requested, but the module has none."
-            return _Words(message, placed_text(requested), LEFT)
+            return Said(message, placed_text(requested), LEFT)
         case OtherPlacement(requested, lowered):
             message = "The module's sharding is not the one requested."
-            return _Words(message, placed_text(requested), open_text(lowered))
+            return Said(message, placed_text(requested), open_text(lowered))
         case PinnedAxes(axes, requested, lowered):
             pinned = ", ".join(map(axis_text, axes))
             message = f"The module forbids axes that the request leaves free: {pinned}."
-            return _Words(message, placed_text(requested), lowered.text)
+            return Said(message, placed_text(requested), lowered.text)
         case OtherPriorities(priorities, requested, lowered):
             message = "The module gives dimensions a priority that was not requested."
             wanted = f", priorities {list(priorities)}" if any(priorities) else ""
-            return _Words(message, placed_text(requested) + wanted, lowered.text)
+            return Said(message, placed_text(requested) + wanted, lowered.text)
         case DroppedAxes(sizes, sharding, lowered):
             left_out = ", ".join(f"{name} (size {size})" for name, size in sizes)
             message = f"JAX leaves out {left_out}, which makes no difference to the placement."
-            return _Words(message, str(sharding), lowered.text)
+            return Said(message, str(sharding), lowered.text)
         case OtherOpenDims(sharding, asked, lowered):
             ours, theirs = dims_text(asked), dims_text(lowered.open_dims)
-            return _Words(
+            return Said(
                 f"The request leaves {ours} open, and the module {theirs}.",
                 f"{sharding} with {ours} open",
                 f"{lowered.text} with {theirs} open",
             )
         case OtherManualAxes():
-            return _Words(
+            return Said(
                 "The body is manual over other axes than requested."
                 if fact.is_boundary
                 else "It is manual over other axes than the enclosing shard_map.",
@@ -367,19 +361,19 @@ def _tensor(fact: TensorFact) -> _Words:
                 _manual(fact, fact.found),
             )
         case OtherPartitioner(first, of_first, second, of_second):
-            return _Words(
+            return Said(
                 f"{first} and {second} get different shardings.",
                 f"{first}: {open_text(of_first)}",
                 f"{second}: {open_text(of_second)}",
             )
         case ArgumentDropped():
-            return _Words(
+            return Said(
                 "The program does not use it, so jit drops it and the module has no such argument."
             )
         case RequestNote(remark):
-            return _Words(remark_text(remark))
+            return Said(remark_text(remark))
         case NotDivisible(dim, size, blocks, padding, requested):
-            return _Words(
+            return Said(
                 f"Dimension {dim} of size {size} does not divide into {blocks}: blocks of "
                 f"{-(-size // blocks)} with {padding} padded, or not split at all: the compiler "
                 "decides.",
@@ -398,11 +392,11 @@ def _manual(fact: OtherManualAxes, digits: Digits) -> str:
 _TENSORS = 3
 
 
-def _memory(fact: MemoryFact) -> _Words:
+def _memory(fact: MemoryFact) -> Said:
     match fact:
         case OtherBytes(tensors, ours, compiled):
             named = f" ({', '.join(tensors[:_TENSORS])})" if tensors else ""
-            return _Words(
+            return Said(
                 f"Bytes computed from the shardings disagree with the compiler's{named}.",
                 f"{ours:,} bytes of arguments",
                 f"{compiled:,} bytes of arguments",
@@ -410,12 +404,12 @@ def _memory(fact: MemoryFact) -> _Words:
             )
         case DonationUnused():
             reason, hint = _why_unused(fact)
-            return _Words(
+            return Said(
                 f"It is donated, but its {size(fact.bytes)} per device are not reused: {reason}.",
                 hint=hint,
             )
         case DonationDropped():
-            return _Words(
+            return Said(
                 "It is donated, but the program does not use it: jit drops it, and its buffer "
                 "is freed unused.",
                 hint="Do not pass it.",
@@ -469,7 +463,7 @@ def _stored(stored: Stored) -> str:
 _RESULTS = 6
 
 
-def _depends_on_mesh(fact: DependsOnMesh) -> _Words:
+def _depends_on_mesh(fact: DependsOnMesh) -> Said:
     others = fact.results - 1
     differ = "differs" if others == 1 else "differ"
     more = f", and {counted(others, 'more result')} {differ}" if others else ""
@@ -479,7 +473,7 @@ def _depends_on_mesh(fact: DependsOnMesh) -> _Words:
     where = "" if fact.mesh is None else f"On {mesh_text(fact.mesh.shape)}, "
     if fact.ratio is not None:
         axes = " and ".join(fact.axes)
-        return _Words(
+        return Said(
             f"{where}{fact.result} is {fact.ratio:g} times {what}{more}"
             + (f": the size of {axes}." if axes else ".")
             + inside,
@@ -500,28 +494,26 @@ def _depends_on_mesh(fact: DependsOnMesh) -> _Words:
             "A shard_map's result depends on how its operands are split. If it should not, "
             "compare with a function without it: run --reference FILE:function."
         )
-    return _Words(
+    return Said(
         f"{where}{fact.result} is not {what}{more}: the error is {fact.error:.2g} of its norm."
         + inside,
         hint=hint,
     )
 
 
-def _executed(fact: ExecutionFact) -> _Words:
+def _executed(fact: ExecutionFact) -> Said:
     match fact:
         case NotExecuted(partitioner, is_refused, reason, hint):
             what = "There is nothing to run" if is_refused else "It does not run"
-            return _Words(f"{what} under {partitioner_name(partitioner)}: {reason}", hint=hint)
+            return Said(f"{what} under {partitioner_name(partitioner)}: {reason}", hint=hint)
         case NoReference(reason):
-            return _Words(
-                f"The results are not compared with the same step on one device: {reason}"
-            )
+            return Said(f"The results are not compared with the same step on one device: {reason}")
         case NotOnMesh(mesh, reason):
-            return _Words(f"It is not compared on {mesh_text(mesh.shape)}: {reason}.")
+            return Said(f"It is not compared on {mesh_text(mesh.shape)}: {reason}.")
         case DependsOnMesh():
             return _depends_on_mesh(fact)
         case OtherBlocks():
-            return _Words(
+            return Said(
                 f"{fact.devices} of {fact.of} devices hold a different block than {fact.stage}: "
                 f"{_difference(fact)}.",
                 placed_text(fact.expected),
@@ -529,7 +521,7 @@ def _executed(fact: ExecutionFact) -> _Words:
                 "Please report this with the program: JAX's runtime and its own IR disagree.",
             )
         case UnequalReplicas():
-            return _Words(
+            return Said(
                 f"{fact.devices} of {fact.of} devices hold a different value than the first device "
                 f"that has the same block: {holder_text(fact.holder)} and "
                 f"{holder_text(fact.first)} by {fact.error:.2g} of its norm.",
@@ -542,7 +534,7 @@ def _executed(fact: ExecutionFact) -> _Words:
         case OtherNumbers():
             return _numbers(fact)
         case OtherTraining():
-            return _Words(
+            return Said(
                 f"In step {fact.step} of {fact.steps} it is {fact.value:.7g}, and "
                 f"{fact.expected:.7g} on one device: off by {fact.error:.1e}, more than the "
                 f"{fact.tolerance:.1e} that rounding explains.",
@@ -551,7 +543,7 @@ def _executed(fact: ExecutionFact) -> _Words:
             )
         case NotTrained(where, reason):
             under = "on one device" if where is None else f"under {partitioner_name(where)}"
-            return _Words(f"The steps of training were not all run {under}: {reason}")
+            return Said(f"The steps of training were not all run {under}: {reason}")
 
 
 def _difference(fact: OtherBlocks) -> str:
@@ -577,7 +569,7 @@ def _process(process: Process) -> str:
     return f"process {process.number} on {process.host}"
 
 
-def _numbers(fact: OtherNumbers) -> _Words:
+def _numbers(fact: OtherNumbers) -> Said:
     place = ""
     whose = fact.function or "one device"
     if fact.where is not None:
@@ -606,7 +598,7 @@ def _numbers(fact: OtherNumbers) -> _Words:
     if fact.inside is not None and fact.inside.first is not None and fact.inside.first.reordered:
         hint = REORDERED_HINT
     allowed = f"an error of at most {fact.tolerance:.2g} ({fact.coarsest})"
-    return _Words(
+    return Said(
         message,
         allowed if fact.coarsest else "exactly equal",
         f"an error of {fact.error:.2g}{place}",
@@ -622,10 +614,10 @@ _LIMITS: Final[Mapping[MemoryLimit, str]] = {
 }
 
 
-def _over_budget(fact: OverBudget) -> _Words:
+def _over_budget(fact: OverBudget) -> Said:
     message, uses, see = _spent(fact)
     counts_ops = isinstance(fact, OverCommunication) and fact.unit == "collectives"
-    return _Words(
+    return Said(
         f"{message}; {fact.allowed:,} are allowed.",
         f"at most {fact.allowed:,} {'in a step' if counts_ops else 'bytes'}",
         "; ".join(uses),
@@ -676,28 +668,28 @@ def _amounts(amounts: Sequence[Amount], unit: str) -> list[str]:
     return texts
 
 
-def _uncertain(fact: BudgetDoubt) -> _Words:
+def _uncertain(fact: BudgetDoubt) -> Said:
     match fact:
         case CountedOnce(count):
-            return _Words(
+            return Said(
                 f"{count:,} of them are in loops that run an unknown number of times: counted once."
             )
         case OverUnknownAxes(count):
-            return _Words(
+            return Said(
                 f"{count:,} of them run over no known mesh axes, and count as if over this one."
             )
         case UnreadLines(lines):
-            return _Words(
+            return Said(
                 f"{counted(lines, 'line')} of the compiled program could not be read, so more "
                 "may be sent."
             )
         case NoSuchTensor(pattern):
-            return _Words(
+            return Said(
                 f"No argument or result is called {pattern}, so this limits nothing.",
                 hint="sdyscope memory lists arguments and results by name.",
             )
         case NoMemoryAnalysis():
-            return _Words(
+            return Said(
                 "The compiler of this hardware does not say how much memory a device needs.",
                 hint="Leave the limit out for this hardware.",
             )

@@ -209,6 +209,17 @@ def shardy_text(sharding: TensorSharding) -> str:
     return axis_text(sharding)[1:-1].removeprefix(f"{symbol(sharding.mesh)}, ")
 
 
+def spec_words(sharded: Sharded) -> str:
+    """Where a sharding puts its tensor as a PartitionSpec, or in words where none can say it."""
+    place, mesh = sharded.placement, sharded.mesh
+    try:
+        assert place is not None
+        assert mesh is not None
+        return str(to_named_sharding(place, len(place.dims), mesh).spec)
+    except ConversionError:
+        return placed_text(sharded)
+
+
 def placed_text(sharded: Sharded) -> str:
     """Where a sharding puts its tensor; as it is written where that is not known."""
     if sharded.placement is None:
