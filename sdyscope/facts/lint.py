@@ -260,7 +260,7 @@ class LayoutCopied:
 
 
 @dataclass(frozen=True, slots=True)
-class NamedValue:
+class ValueName:
     """A value by its name, and whether it is the carry of a loop that begins with what has that."""
 
     name: str
@@ -287,7 +287,7 @@ class CallTakesPieces:
     """
 
     target: str
-    operand: NamedValue
+    operand: ValueName
     sharded: Sharded
 
 
@@ -295,7 +295,7 @@ class CallTakesPieces:
 class CallbackGathers:
     """A callback to the host takes an operand and others, of which so many bytes are gathered."""
 
-    operand: NamedValue
+    operand: ValueName
     bytes: int
 
 

@@ -196,8 +196,7 @@ def chosen_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tupl
 
 
 def _unknown(name: str) -> TargetError:
-    listed = "sdyscope lint --rules lists them."
-    hint = did_you_mean(name, RULES, listed, most=3, quoted=False)
+    hint = did_you_mean(name, RULES, "sdyscope lint --rules lists them.", most=3, quoted=False)
     return TargetError(f"There is no rule {name!r}.", hint=hint)
 
 

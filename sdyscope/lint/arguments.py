@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sdyscope.facts.lint import NextValueDiffers, StateDiffers, UnderSharded
 from sdyscope.lint.batch import batches
 from sdyscope.lint.placed import Placed, axes_of
-from sdyscope.lint.rule import NotApplicable, Seen, Unavailable, rule
+from sdyscope.lint.rule import NotApplicable, Sighting, Unavailable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.counts import counted
@@ -24,7 +24,7 @@ _MOST = 0.5
 
 
 @rule("under-sharded", "warning")
-def under_sharded(subject: Subject) -> Iterator[Seen]:
+def under_sharded(subject: Subject) -> Iterator[Sighting]:
     """A large tensor is not sharded over an axis its group is sharded over.
 
     Most bytes of its group (such as `params`) are sharded over an axis, this tensor is not although
@@ -74,7 +74,7 @@ def under_sharded(subject: Subject) -> Iterator[Seen]:
     yield from _whole_over_batch(subject, reported)
 
 
-def _whole_over_batch(subject: Subject, reported: Set[int]) -> Iterator[Seen]:
+def _whole_over_batch(subject: Subject, reported: Set[int]) -> Iterator[Sighting]:
     """State that is whole over axes of the batch, group by group; not what is reported already."""
     mesh = subject.mesh
     axes = {
@@ -150,7 +150,7 @@ def _could_have(
 
 
 @rule("optimizer-state-differs", "warning")
-def optimizer_state_differs(subject: Subject) -> Iterator[Seen]:
+def optimizer_state_differs(subject: Subject) -> Iterator[Sighting]:
     """A parameter and its optimizer state are sharded differently.
 
     Adam's moments and the like have the shape of their parameter, and are updated with its
@@ -180,7 +180,7 @@ def _refines(state: Placed, parameter: Placed, mesh: Mesh) -> bool:
 
 
 @rule("next-value-differs", "warning")
-def next_value_differs(subject: Subject) -> Iterator[Seen]:
+def next_value_differs(subject: Subject) -> Iterator[Sighting]:
     """The next value of an argument is returned with another sharding.
 
     A train step returns parameters that go into the next step. Where `out_shardings` leaves the

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from sdyscope.errors import ConversionError
 from sdyscope.facts.lint import SizeOneAxis, UnusedAxis
 from sdyscope.facts.program import RequestedTensor
-from sdyscope.lint.rule import NotApplicable, Seen, rule
+from sdyscope.lint.rule import NotApplicable, Sighting, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.convert import name_axes
 from sdyscope.values.mesh import Mesh
 
 
 @rule("unused-mesh-axis", "warning")
-def unused_mesh_axis(subject: Subject) -> Iterator[Seen]:
+def unused_mesh_axis(subject: Subject) -> Iterator[Sighting]:
     """No sharding of the program names a mesh axis of more than one device.
 
     All devices along the axis hold the same blocks and do the same work, so they are wasted: no
@@ -30,11 +30,11 @@ def unused_mesh_axis(subject: Subject) -> Iterator[Seen]:
         raise NotApplicable("No sharding of the program names an axis of its mesh.")
     for axis in mesh.axes:
         if axis.size > 1 and axis.name not in used:
-            yield Seen(UnusedAxis(axis.name, axis.size))
+            yield Sighting(UnusedAxis(axis.name, axis.size))
 
 
 @rule("size-one-axis", "note")
-def size_one_axis(subject: Subject) -> Iterator[Seen]:
+def size_one_axis(subject: Subject) -> Iterator[Sighting]:
     """A sharding names a mesh axis of size 1.
 
     Nothing is split over it. Reported once for all tensors that name the axis. A mesh with axes of
@@ -49,7 +49,7 @@ def size_one_axis(subject: Subject) -> Iterator[Seen]:
                 if mesh.shape.get(axis) == 1:
                     named.setdefault((mesh, axis), []).append(asked)
     for (_, axis), (first, *rest) in named.items():
-        yield Seen(SizeOneAxis(axis, len(rest)), first.path, first.kind, first.source)
+        yield Sighting(SizeOneAxis(axis, len(rest)), first.path, first.kind, first.source)
 
 
 def _used(subject: Subject, mesh: Mesh) -> set[str]:

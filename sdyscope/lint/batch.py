@@ -9,7 +9,7 @@ from sdyscope.analysis.naming.data_axes import is_data_axis
 from sdyscope.analysis.naming.scopes import is_differentiated
 from sdyscope.facts.lint import BatchWhole
 from sdyscope.lint.placed import Placed, axes_of
-from sdyscope.lint.rule import NotApplicable, Seen, rule
+from sdyscope.lint.rule import NotApplicable, Sighting, rule
 from sdyscope.lint.subject import Subject
 
 #: What arguments are called that hold a batch.
@@ -23,7 +23,7 @@ _NETWORKS = ("target", "targets")
 
 
 @rule("batch-not-sharded", "warning")
-def batch_not_sharded(subject: Subject) -> Iterator[Seen]:
+def batch_not_sharded(subject: Subject) -> Iterator[Sighting]:
     """A batch is not sharded over a data axis of the mesh.
 
     The devices along the axis then all compute the same. A data axis is recognized by its name

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from sdyscope.annotations import Annotation
 from sdyscope.facts.lint import ConstrainedTwice, Overridden, Twice
 from sdyscope.facts.propagated import ValueId
-from sdyscope.lint.rule import Seen, rule
+from sdyscope.lint.rule import Sighting, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.placement import Digits, Placement
 from sdyscope.values.source import line_of
@@ -30,7 +30,7 @@ def _known(annotation: Annotation) -> Placement:
 
 
 @rule("conflicting-constraints", "warning")
-def conflicting_constraints(subject: Subject) -> Iterator[Seen]:
+def conflicting_constraints(subject: Subject) -> Iterator[Sighting]:
     """One value is constrained to two shardings.
 
     Two `with_sharding_constraint` calls constrain the same value, or the second constrains the
@@ -75,7 +75,7 @@ _IDLE = frozenset({"convert", "optimization_barrier", "negate"})
 
 
 @rule("resharded-twice", "warning")
-def resharded_twice(subject: Subject) -> Iterator[Seen]:
+def resharded_twice(subject: Subject) -> Iterator[Sighting]:
     """Two constraints in a row move a value twice.
 
     A value is constrained, and what comes of it is constrained differently, with nothing computed
@@ -138,7 +138,7 @@ def _twice(
     *,
     is_note: bool,
     is_cut: bool = False,
-) -> Seen:
+) -> Sighting:
     wanted, sharded = (subject.sharded(_known(each)) for each in (other, annotation))
     fact = ConstrainedTwice(how, is_cut, other.source, wanted, sharded)
     return subject.at_annotation(annotation, fact, "note" if is_note else "warning")
@@ -175,7 +175,7 @@ def _begins(coarse: Digits, fine: Digits) -> bool:
 
 
 @rule("constraint-overridden", "warning", needs="propagated")
-def constraint_overridden(subject: Subject) -> Iterator[Seen]:
+def constraint_overridden(subject: Subject) -> Iterator[Sighting]:
     """A constraint did not hold.
 
     After propagation the constrained value has another placement on the dimensions that the
@@ -203,7 +203,7 @@ def constraint_overridden(subject: Subject) -> Iterator[Seen]:
         yield from _returned(subject, reported)
 
 
-def _returned(subject: Subject, reported: set[int]) -> Iterator[Seen]:
+def _returned(subject: Subject, reported: set[int]) -> Iterator[Sighting]:
     """Constraints on values that the program returns, and that come back otherwise."""
     graph = subject.graph
     _ = subject.compiled
@@ -232,7 +232,7 @@ def _override(
     result: str = "",
     *,
     is_padded: bool = False,
-) -> Seen:
+) -> Sighting:
     wanted, sharded = subject.sharded(_known(annotation)), subject.sharded(placement)
     fact = Overridden(subject.partitioner, result, is_padded, wanted, sharded)
     return subject.at_annotation(annotation, fact)

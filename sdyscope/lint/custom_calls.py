@@ -11,7 +11,7 @@ from sdyscope.facts.lint import CallbackGathers, CallGathers, CallTakesPieces
 from sdyscope.graph import Op
 from sdyscope.graph.custom_calls import is_for_partitioner
 from sdyscope.hlo import Computation, HloModule, Instruction
-from sdyscope.lint.rule import Seen, rule
+from sdyscope.lint.rule import Sighting, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.passing import passing
 
@@ -34,7 +34,7 @@ def _calls(subject: Subject) -> Iterator[Op]:
 
 
 @rule("collective-before-custom-call", "warning", needs="propagated")
-def collective_before_custom_call(subject: Subject) -> Iterator[Seen]:
+def collective_before_custom_call(subject: Subject) -> Iterator[Sighting]:
     """A custom call's operand needs a collective.
 
     The partitioner can't see into a custom call (an FFI kernel, LAPACK) and does not know how to
@@ -62,7 +62,7 @@ def collective_before_custom_call(subject: Subject) -> Iterator[Seen]:
         yield from _predicted(subject, calls)
 
 
-def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator[Seen]:
+def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator[Sighting]:
     collectives = {collective.name: collective for collective in subject.collectives.collectives}
     lines = {(op.call_target, subject.source(op)) for op in calls}
     targets = {op.call_target for op in calls}
@@ -86,7 +86,7 @@ def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator
                 node = next((path[-1] for path in tags if path), None)
                 scope = "" if node is None else subject.scope(subject.graph.ops[node])
                 fact = CallGathers(target, subject.sending([collective]), collective.bytes)
-                yield Seen(fact, scope or target, "op", source, subject.partitioner)
+                yield Sighting(fact, scope or target, "op", source, subject.partitioner)
 
 
 def _behind(computation: Computation, instruction: Instruction) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _behind(computation: Computation, instruction: Instruction) -> Iterator[str]
         level = further
 
 
-def _predicted(subject: Subject, calls: list[Op]) -> Iterator[Seen]:
+def _predicted(subject: Subject, calls: list[Op]) -> Iterator[Sighting]:
     """Calls without a sharding rule of which an operand is in pieces."""
     for op in calls:
         if op.sharding_rule is not None:
@@ -123,7 +123,7 @@ def _predicted(subject: Subject, calls: list[Op]) -> Iterator[Seen]:
 
 
 @rule("host-callback-gathers", "warning", needs="propagated")
-def host_callback_gathers(subject: Subject) -> Iterator[Seen]:
+def host_callback_gathers(subject: Subject) -> Iterator[Sighting]:
     """A host callback gathers its operands.
 
     `jax.debug.callback`, `jax.debug.print`, `io_callback` and `pure_callback` outside of a

@@ -9,7 +9,7 @@ from sdyscope.analysis.collectives.totals import Collective
 from sdyscope.analysis.cost.roofline import memory
 from sdyscope.analysis.cost.work import count_work
 from sdyscope.facts.lint import SIDES, LayoutCopied
-from sdyscope.lint.rule import FEW_BYTES, Seen, rule
+from sdyscope.lint.rule import FEW_BYTES, Sighting, rule
 from sdyscope.lint.subject import Subject
 
 #: Copies that are a smaller part of what a device reads and writes in a step are not worth a word.
@@ -25,7 +25,7 @@ _WHOLE = frozenset(
 
 
 @rule("layout-copied", "note", needs="compiled")
-def layout_copied(subject: Subject) -> Iterator[Seen]:
+def layout_copied(subject: Subject) -> Iterator[Sighting]:
     """A tensor is copied into another layout for a collective.
 
     A collective sends what lies together in memory. Where blocks are gathered or exchanged along a
@@ -66,7 +66,7 @@ def layout_copied(subject: Subject) -> Iterator[Seen]:
 
 def _seen(
     subject: Subject, members: Sequence[tuple[Collective, LayoutCopy]], total: int, step: float
-) -> Seen:
+) -> Sighting:
     collective, copy = max(members, key=lambda pair: pair[1].bytes)
     part, outermost = collective.largest, copy.around[-1]
     (block,) = collective.largest.shapes[:1]

@@ -10,7 +10,7 @@ from sdyscope.analysis.cost.order import WORTH, best_order, bytes_by_axes, slowe
 from sdyscope.facts.lint import SlowLink, SlowOrder
 from sdyscope.hardware.specs import Chip, chip_of
 from sdyscope.hardware.topology import Topology
-from sdyscope.lint.rule import FEW_BYTES, NotApplicable, Seen, Unavailable, rule
+from sdyscope.lint.rule import FEW_BYTES, NotApplicable, Sighting, Unavailable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.words.lint import NO_HARDWARE
@@ -41,7 +41,7 @@ def _hardware(subject: Subject) -> tuple[Topology, Chip, Mesh]:
 
 
 @rule("mesh-order", "warning", needs="compiled")
-def mesh_order(subject: Subject) -> Iterator[Seen]:
+def mesh_order(subject: Subject) -> Iterator[Sighting]:
     """Another order of the mesh's axes would send over faster links.
 
     Devices are numbered so that neighbours in the last axes are neighbours in hardware: on one
@@ -63,13 +63,13 @@ def mesh_order(subject: Subject) -> Iterator[Seen]:
         return
     if sum(sent.values()) < FEW_BYTES:
         return
-    yield Seen(
+    yield Sighting(
         SlowOrder(now.axes, best.axes, best.seconds / now.seconds), partitioner=subject.partitioner
     )
 
 
 @rule("axis-over-slow-link", "warning", needs="compiled")
-def axis_over_slow_link(subject: Subject) -> Iterator[Seen]:
+def axis_over_slow_link(subject: Subject) -> Iterator[Sighting]:
     """Most of what is sent goes over the slowest links.
 
     An axis runs over links that are at least four times slower than those of another axis (between
@@ -99,4 +99,4 @@ def axis_over_slow_link(subject: Subject) -> Iterator[Seen]:
         slow = min(levels[name], key=lambda level: level.bandwidth or math.inf)
         factor = rates[fastest] / rate
         fact = SlowLink(name, own, total, slow.name, fastest, factor)
-        yield Seen(fact, partitioner=subject.partitioner)
+        yield Sighting(fact, partitioner=subject.partitioner)

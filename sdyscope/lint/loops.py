@@ -10,7 +10,7 @@ from sdyscope.facts.lint import GatheredInLoop, ScannedSharded
 from sdyscope.graph import Op, OpGraph
 from sdyscope.hlo import Computation, Instruction, call_sites
 from sdyscope.hlo.loops import given_element
-from sdyscope.lint.rule import Seen, rule, severity_of
+from sdyscope.lint.rule import Sighting, rule, severity_of
 from sdyscope.lint.subject import Subject
 from sdyscope.values.passing import opcodes
 from sdyscope.values.placement import Placement
@@ -34,7 +34,7 @@ _VARYING = frozenset(
 
 
 @rule("gathered-in-loop", "warning", needs="compiled")
-def gathered_in_loop(subject: Subject) -> Iterator[Seen]:
+def gathered_in_loop(subject: Subject) -> Iterator[Sighting]:
     """The same value is gathered in every iteration of a loop.
 
     An all-gather inside a loop whose operand is the same each time: a weight that a scan over
@@ -115,7 +115,7 @@ def _is_carried(body: Computation, instruction: Instruction, carried: Sequence[s
     return given_element(body, body.behind(carried[index], _PASSING)) == index
 
 
-def _gathered(subject: Subject, collective: Collective) -> Seen:
+def _gathered(subject: Subject, collective: Collective) -> Sighting:
     explained = {
         collective.name: collective for collective in subject.explained_collectives.collectives
     }
@@ -131,7 +131,7 @@ def _gathered(subject: Subject, collective: Collective) -> Seen:
 
 
 @rule("scanned-dimension-sharded", "warning", needs="propagated")
-def scanned_dimension_sharded(subject: Subject) -> Iterator[Seen]:
+def scanned_dimension_sharded(subject: Subject) -> Iterator[Sighting]:
     """A loop runs over a sharded dimension.
 
     The layers of a scan are stacked along a dimension, and that dimension is sharded over a mesh

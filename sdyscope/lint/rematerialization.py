@@ -12,13 +12,13 @@ from sdyscope.facts.lint import Replicating
 from sdyscope.facts.rematerializations import Rematerialization
 from sdyscope.graph.op_kinds import is_elementwise
 from sdyscope.hlo import read_hlo
-from sdyscope.lint.rule import Seen, Unavailable, rule
+from sdyscope.lint.rule import Sighting, Unavailable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.placement import Placement
 
 
 @rule("full-rematerialization", "warning", needs="propagated")
-def full_rematerialization(subject: Subject) -> Iterator[Seen]:
+def full_rematerialization(subject: Subject) -> Iterator[Sighting]:
     """XLA replicates a tensor on every device to reshard it.
 
     XLA's partitioner goes from one sharding to another by slices, all-to-alls, permutes and
@@ -45,7 +45,7 @@ def full_rematerialization(subject: Subject) -> Iterator[Seen]:
     yield from _predicted(subject)
 
 
-def _confirmed(subject: Subject) -> Iterator[Seen]:
+def _confirmed(subject: Subject) -> Iterator[Sighting]:
     """What XLA itself logs, each line of the program once."""
     groups: dict[object, list[Rematerialization]] = {}
     logged = subject.collectives.rematerializations
@@ -62,10 +62,10 @@ def _confirmed(subject: Subject) -> Iterator[Seen]:
         wanted, sharded = first.moved_to or first.after, first.moved_from or first.before
         name = f"{first.scope}/{first.primitive}".strip("/") or first.operation
         fact = Replicating(wanted, sharded, len(alike))
-        yield Seen(fact, name, "op", first.source, subject.partitioner)
+        yield Sighting(fact, name, "op", first.source, subject.partitioner)
 
 
-def _predicted(subject: Subject) -> Iterator[Seen]:
+def _predicted(subject: Subject) -> Iterator[Sighting]:
     """What XLA logs about the program's constraints alone, where they move a value."""
     from sdyscope.stages.compiled.reshard_probe import Probe, probe
 

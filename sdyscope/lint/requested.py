@@ -8,7 +8,7 @@ from dataclasses import replace
 from sdyscope.errors import FallbackError, SdyscopeError
 from sdyscope.facts.findings import Observation, Severity
 from sdyscope.facts.lint import FellBack
-from sdyscope.lint.rule import Rule, Seen, documented, rule
+from sdyscope.lint.rule import Rule, Sighting, documented, rule
 from sdyscope.lint.subject import Subject
 
 
@@ -25,7 +25,7 @@ def _checked(name: str, severity: Severity, documentation: str) -> Rule:
 
 
 @rule("silent-fallback", "error")
-def silent_fallback(subject: Subject) -> Iterator[Seen | Observation]:
+def silent_fallback(subject: Subject) -> Iterator[Sighting | Observation]:
     """Shardy was requested, but GSPMD runs.
 
     The module is lowered for a partitioner other than requested, or XLA found annotations of both
@@ -43,7 +43,7 @@ def silent_fallback(subject: Subject) -> Iterator[Seen | Observation]:
     try:
         _ = subject.compiled
     except FallbackError as error:
-        yield Seen(FellBack(error.message, error.hint or ""), partitioner=subject.partitioner)
+        yield Sighting(FellBack(error.message, error.hint or ""), partitioner=subject.partitioner)
     except SdyscopeError:
         return  # the rules that need the compiled program say why there is none
 

@@ -10,7 +10,7 @@ from sdyscope.facts.sharded import Sharded
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.op_kinds import is_elementwise
 from sdyscope.lint.manual_bodies import ManualBody, manual_bodies
-from sdyscope.lint.rule import Seen, rule
+from sdyscope.lint.rule import Sighting, rule
 from sdyscope.lint.subject import Subject
 
 #: Fewer numbers are keys, or nobody's trouble.
@@ -20,7 +20,7 @@ _SPLITTABLE = "iota_2x32_shape"
 
 
 @rule("threefry-not-partitionable", "warning", needs="propagated")
-def threefry_not_partitionable(subject: Subject) -> Iterator[Seen]:
+def threefry_not_partitionable(subject: Subject) -> Iterator[Sighting]:
     """Sharded random numbers are drawn with `jax_threefry_partitionable` off.
 
     The old form of Threefry computes an array in two halves and concatenates them. If the array is
@@ -70,7 +70,7 @@ def _largest_in_pieces(
 
 
 @rule("rng-replicated", "warning", needs="propagated")
-def rng_replicated(subject: Subject) -> Iterator[Seen]:
+def rng_replicated(subject: Subject) -> Iterator[Sighting]:
     """Each device draws all random numbers and keeps only its part.
 
     The generators `rbg` and `unsafe_rbg` are one op of XLA's, which its partitioner does not split:
@@ -96,7 +96,7 @@ _AROUND = frozenset({"argument", "call", "return"})
 
 
 @rule("random-numbers-repeat", "warning")
-def random_numbers_repeat(subject: Subject) -> Iterator[Seen]:
+def random_numbers_repeat(subject: Subject) -> Iterator[Sighting]:
     """Devices draw the same random numbers for different blocks of data.
 
     In the body of a `shard_map` a key that is the same on all devices along an axis gives each of

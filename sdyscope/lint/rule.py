@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Needs: TypeAlias = Literal["lowered", "propagated", "compiled"]
 """The last stage that a rule can't do without. What is compiled is propagated and lowered, too."""
 
-Look: TypeAlias = "Callable[[Subject], Iterable[Seen | Observation]]"
+Look: TypeAlias = "Callable[[Subject], Iterable[Sighting | Observation]]"
 """Looks at one program under one partitioner; what was seen elsewhere is an ``Observation``.
 
 It raises an ``SdyscopeError`` where a stage that it needs is not there: the rule then was not run.
@@ -47,7 +47,7 @@ class Unavailable(SdyscopeError):  # noqa: N818 - likewise
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Sighting:
     """What a rule sees: an ``Observation`` but for the rule.
 
     Attributes:

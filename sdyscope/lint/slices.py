@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.analysis.cost.links import dimensions_along
 from sdyscope.facts.lint import SlicesCrossed
-from sdyscope.lint.rule import NotApplicable, Seen, Unavailable, rule, severity_of
+from sdyscope.lint.rule import NotApplicable, Sighting, Unavailable, rule, severity_of
 from sdyscope.lint.subject import Subject
 from sdyscope.words.lint import NO_HARDWARE
 
 
 @rule("slices-crossed-in-loop", "warning", needs="compiled")
-def slices_crossed_in_loop(subject: Subject) -> Iterator[Seen]:
+def slices_crossed_in_loop(subject: Subject) -> Iterator[Sighting]:
     """A collective in a loop crosses slices.
 
     Slices are connected by the data centre's network (DCN), which is far slower than the links

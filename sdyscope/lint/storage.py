@@ -9,7 +9,7 @@ from sdyscope.analysis.naming.paths import Leaf
 from sdyscope.facts.findings import Observation, Severity
 from sdyscope.facts.lint import NextValueHeld
 from sdyscope.lint.arguments import LARGE
-from sdyscope.lint.rule import NotApplicable, Seen, Unavailable, rule
+from sdyscope.lint.rule import NotApplicable, Sighting, Unavailable, rule
 from sdyscope.lint.subject import Subject
 
 
@@ -33,7 +33,7 @@ def donation_unused(subject: Subject) -> Iterator[Observation]:
 
 
 @rule("state-not-donated", "warning")
-def state_not_donated(subject: Subject) -> Iterator[Seen]:
+def state_not_donated(subject: Subject) -> Iterator[Sighting]:
     """State is returned like its argument and not donated.
 
     A step takes parameters and optimizer state and returns their next values, of the same shape,
@@ -59,7 +59,7 @@ def state_not_donated(subject: Subject) -> Iterator[Seen]:
         by_type = len(Leaf.of(largest.argument).keys) == 1
         fact = NextValueHeld(name, len(pairs), largest.result.name if by_type else "", held)
         severity: Severity | None = "note" if by_type else None
-        yield Seen(fact, largest.argument.name, "argument", severity=severity)
+        yield Sighting(fact, largest.argument.name, "argument", severity=severity)
 
 
 @rule("bytes-differ", "warning", needs="compiled")

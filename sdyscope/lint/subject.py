@@ -17,7 +17,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.findings import Fact, Observation, Severity
-from sdyscope.facts.lint import NamedValue, Sending
+from sdyscope.facts.lint import Sending, ValueName
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.facts.sharded import Sharded
@@ -26,7 +26,7 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import HloModule
 from sdyscope.lint.check import checked
 from sdyscope.lint.placed import Placed, placed
-from sdyscope.lint.rule import NotApplicable, Seen, Unavailable
+from sdyscope.lint.rule import NotApplicable, Sighting, Unavailable
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
@@ -115,9 +115,9 @@ class Subject:
         """What to call values of the lowered module."""
         return ValueNames(self.graph)
 
-    def named(self, value: ValueId) -> NamedValue:
+    def named(self, value: ValueId) -> ValueName:
         """What to call a value of the lowered module in a sentence."""
-        return NamedValue(self.names.name(value), self.names.is_carried(value))
+        return ValueName(self.names.name(value), self.names.is_carried(value))
 
     @cached_property
     def mesh(self) -> Mesh:
@@ -264,22 +264,22 @@ class Subject:
 
     def at_argument(
         self, argument: Placed, fact: Fact, severity: Severity | None = None, *, of_all: bool = True
-    ) -> Seen:
+    ) -> Sighting:
         """What is seen of an argument, of the modules of all partitioners or of this one's."""
         under = None if of_all else self.partitioner
-        return Seen(fact, argument.name, argument.row.kind, None, under, severity)
+        return Sighting(fact, argument.name, argument.row.kind, None, under, severity)
 
     def at_annotation(
         self, annotation: Annotation, fact: Fact, severity: Severity | None = None
-    ) -> Seen:
+    ) -> Sighting:
         """What is seen of a constraint, or of what else is annotated."""
         source, under = annotation.source, self.partitioner
-        return Seen(fact, annotation.path, annotation.kind, source, under, severity)
+        return Sighting(fact, annotation.path, annotation.kind, source, under, severity)
 
-    def at_op(self, op: Op, fact: Fact) -> Seen:
+    def at_op(self, op: Op, fact: Fact) -> Sighting:
         """What is seen of an op."""
         name = self.scope(op) or op.call_target or ""
-        return Seen(fact, name, "op", self.source(op), self.partitioner)
+        return Sighting(fact, name, "op", self.source(op), self.partitioner)
 
     def sending(self, collectives: Sequence[Collective], sent: int | None = None) -> Sending:
         """What collectives send that are alike, the first of which says their axes.
@@ -298,7 +298,9 @@ class Subject:
             first.unknown_trips,
         )
 
-    def at_part(self, part: Part, name: str, fact: Fact, severity: Severity | None = None) -> Seen:
+    def at_part(
+        self, part: Part, name: str, fact: Fact, severity: Severity | None = None
+    ) -> Sighting:
         """What is seen of a collective by one of its tensors; a name for where that has none."""
         at = f"{part.scope}/{part.primitive}".strip("/") or name
-        return Seen(fact, at, "collective", part.source, self.partitioner, severity)
+        return Sighting(fact, at, "collective", part.source, self.partitioner, severity)

@@ -13,7 +13,7 @@ from sdyscope.facts.over_time import Phase
 from sdyscope.graph import OpGraph
 from sdyscope.lint.batch import batches
 from sdyscope.lint.placed import Placed, axes_of
-from sdyscope.lint.rule import NotApplicable, Seen, rule, severity_of
+from sdyscope.lint.rule import NotApplicable, Sighting, rule, severity_of
 from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.passing import FORMS
@@ -63,7 +63,7 @@ def _explained(
 
 
 @rule("parameter-gathered", "warning", needs="compiled")
-def parameter_gathered(subject: Subject) -> Iterator[Seen]:
+def parameter_gathered(subject: Subject) -> Iterator[Sighting]:
     """A parameter is gathered over an axis the batch is not sharded over.
 
     In tensor parallelism a weight is sharded so that each device computes with its own shard. Where
@@ -205,7 +205,7 @@ def _gathered(
     argument: Placed,
     axes: Sequence[str],
     gathers: Sequence[tuple[Collective, Part]],
-) -> Seen:
+) -> Sighting:
     sent = sum(collective.count * part.sent for collective, part in gathers)
     passes: tuple[Phase, ...] = ()
     if subject.collectives.differentiated:
@@ -233,7 +233,7 @@ def _source(parts: Sequence[tuple[Collective, Part]]) -> SourceLocation | None:
 
 
 @rule("batch-sharding-lost", "warning", needs="compiled")
-def batch_sharding_lost(subject: Subject) -> Iterator[Seen]:
+def batch_sharding_lost(subject: Subject) -> Iterator[Sighting]:
     """In the forward pass a product is summed over an axis the batch is sharded over.
 
     Under FSDP a weight and the batch are sharded over the same axis. If the activations keep their
@@ -295,7 +295,7 @@ def _is_lost(part: Part, batch_axes: frozenset[str], is_batch: set[str]) -> bool
 
 def _lost(
     subject: Subject, batch_axes: frozenset[str], members: Sequence[tuple[Collective, Part]]
-) -> Seen:
+) -> Sighting:
     collective, part = max(members, key=lambda pair: pair[0].count * pair[1].sent)
     sent = sum(each.count * of.sent for each, of in members)
     origin = part.origin

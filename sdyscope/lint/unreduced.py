@@ -8,7 +8,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.facts.lint import NeverReduced, OutputDiffers
 from sdyscope.graph import OpGraph
 from sdyscope.lint.manual_bodies import manual_bodies
-from sdyscope.lint.rule import Seen, rule
+from sdyscope.lint.rule import Sighting, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.sharding import TensorSharding
 
@@ -17,7 +17,7 @@ _SUMMING = frozenset({"convolution", "dot", "dot_general", "reduce", "reduce_win
 
 
 @rule("unreduced-never-reduced", "error")
-def unreduced_never_reduced(subject: Subject) -> Iterator[Seen]:
+def unreduced_never_reduced(subject: Subject) -> Iterator[Sighting]:
     """Partial sums are used as if they were complete.
 
     Two forms of one fault that gives wrong numbers without an error (openxla/xla#40034).
@@ -39,7 +39,7 @@ def unreduced_never_reduced(subject: Subject) -> Iterator[Seen]:
 # What a shard_map returns.
 
 
-def _of_bodies(subject: Subject) -> Iterator[Seen]:
+def _of_bodies(subject: Subject) -> Iterator[Sighting]:
     graph = subject.graph
     for op, axis, body in manual_bodies(subject):
         end = graph.children(op)[-1]
@@ -48,13 +48,13 @@ def _of_bodies(subject: Subject) -> Iterator[Seen]:
                 continue
             if body.varies((producer.id, edge.result)) == "yes":
                 fact = OutputDiffers(edge.operand, axis)
-                yield Seen(fact, op.scope, "shard_map output", op.source)
+                yield Sighting(fact, op.scope, "shard_map output", op.source)
 
 
 # What is annotated as unreduced.
 
 
-def _of_annotations(subject: Subject) -> Iterator[Seen]:
+def _of_annotations(subject: Subject) -> Iterator[Sighting]:
     pending = [
         annotation
         for annotation in subject.annotations

@@ -11,13 +11,13 @@ from sdyscope.analysis.collectives.wasted import accumulated_in_loops, wasted_in
 from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.facts.findings import Fact, Severity
 from sdyscope.facts.lint import ActivationGathered, Sending, SummedInLoop, Wasted
-from sdyscope.lint.rule import NotApplicable, Seen, rule, severity_of
+from sdyscope.lint.rule import NotApplicable, Sighting, rule, severity_of
 from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.source import SourceLocation
 
 
-def _in_maps(subject: Subject, kind: str) -> Iterator[Seen]:
+def _in_maps(subject: Subject, kind: str) -> Iterator[Sighting]:
     """What is seen in bodies of shard_maps, which are Shardy's alone to read."""
     subject.require_shardy()
     if not any(op.kind == "sdy.manual_computation" for op in subject.graph.operations()):
@@ -28,13 +28,13 @@ def _in_maps(subject: Subject, kind: str) -> Iterator[Seen]:
             yield _at(subject, waste, waste, "error" if multiplies else severity_of(waste.sent))
 
 
-def _at(subject: Subject, waste: Wasted, fact: Fact, severity: Severity) -> Seen:
+def _at(subject: Subject, waste: Wasted, fact: Fact, severity: Severity) -> Sighting:
     name = "/".join(filter(None, scope_of(waste.scope)))
-    return Seen(fact, name, "collective", waste.source, subject.partitioner, severity)
+    return Sighting(fact, name, "collective", waste.source, subject.partitioner, severity)
 
 
 @rule("reduced-twice", "error")
-def reduced_twice(subject: Subject) -> Iterator[Seen]:
+def reduced_twice(subject: Subject) -> Iterator[Sighting]:
     """A sum over devices of what is the same on all of them.
 
     In the body of a `shard_map`, `psum` of a value that does not differ along the axis multiplies
@@ -53,7 +53,7 @@ def reduced_twice(subject: Subject) -> Iterator[Seen]:
 
 
 @rule("all-reduce-then-slice", "warning")
-def all_reduce_then_slice(subject: Subject) -> Iterator[Seen]:
+def all_reduce_then_slice(subject: Subject) -> Iterator[Sighting]:
     """A device keeps one slice of a sum over devices.
 
     In the body of a `shard_map`, the only use of a `psum` is a slice at the device's own place
@@ -67,7 +67,7 @@ def all_reduce_then_slice(subject: Subject) -> Iterator[Seen]:
 
 
 @rule("gathered-to-be-sliced", "warning")
-def gathered_to_be_sliced(subject: Subject) -> Iterator[Seen]:
+def gathered_to_be_sliced(subject: Subject) -> Iterator[Sighting]:
     """A device keeps one block of what it gathers.
 
     In the body of a `shard_map`, the only use of an `all_gather` is a slice of the size of a block
@@ -79,7 +79,7 @@ def gathered_to_be_sliced(subject: Subject) -> Iterator[Seen]:
 
 
 @rule("reduced-in-loop", "warning", needs="compiled")
-def reduced_in_loop(subject: Subject) -> Iterator[Seen]:
+def reduced_in_loop(subject: Subject) -> Iterator[Sighting]:
     """Each iteration of a loop sums over devices what the loop adds up anyway.
 
     Gradients of microbatches are accumulated in a `scan`, and each iteration has an all-reduce. The
@@ -111,7 +111,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 @rule("activation-gathered-repeatedly", "warning", needs="compiled")
-def activation_gathered_repeatedly(subject: Subject) -> Iterator[Seen]:
+def activation_gathered_repeatedly(subject: Subject) -> Iterator[Sighting]:
     """The same kind of activation is gathered in every layer.
 
     Four or more gathers a step over the same axes make activations of one shape whole, and they are

@@ -457,7 +457,7 @@ def _over(sending: facts.Sending) -> str:
     return over_text(sending.axes, sending.mesh) or "devices"
 
 
-def _named(value: facts.NamedValue) -> str:
+def _named(value: facts.ValueName) -> str:
     return carry_text(value.name, carried=value.is_carried)
 
 
