@@ -259,15 +259,8 @@ SPEAKING = {
 }
 #: Calls that say what is worked on meanwhile, that read, that mend a name, and document a rule.
 APART = (
-    "notify",
-    "doing",
-    "progress",
-    "all_of",
-    "together",
-    "compile",
-    "did_you_mean",
-    "_checked",
-    "_mapped",
+    *("notify", "doing", "progress", "all_of", "together"),
+    *("compile", "did_you_mean", "_checked", "_mapped"),
 )
 #: Three words in a row, or a full stop behind one: a sentence, or a piece of one.
 SAID = re.compile(r"[A-Za-z']+ [a-z']+ [a-z']+| [a-z]{2,}\.(?: |$)")

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from sdyscope.facts.lint import NextValueDiffers, StateDiffers, UnderSharded
-from sdyscope.lint.batch import batches
 from sdyscope.lint.placed import Placed, axes_of
 from sdyscope.lint.rule import NotApplicable, Sighting, Unavailable, rule
 from sdyscope.lint.subject import Subject
@@ -79,7 +78,7 @@ def _whole_over_batch(subject: Subject, reported: Set[int]) -> Iterator[Sighting
     mesh = subject.mesh
     axes = {
         axis: 1.0
-        for batch in batches(subject)
+        for batch in subject.batches
         if batch.placement is not None
         for dim in axes_of(batch.known, mesh)
         for axis in dim

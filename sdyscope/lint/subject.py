@@ -10,9 +10,11 @@ from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.memory.held import HeldKind
 from sdyscope.analysis.memory.memory import Memory, memory_of
+from sdyscope.analysis.naming.batches import batches
 from sdyscope.analysis.naming.names import ValueNames
 from sdyscope.analysis.naming.paths import kept_for, mirrored
 from sdyscope.analysis.naming.roles import pass_rows
+from sdyscope.analysis.naming.scopes import is_differentiated
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
@@ -209,6 +211,15 @@ class Subject:
         return mirrored(
             [result.leaf for result in self.results], [argument.leaf for argument in self.arguments]
         )
+
+    @cached_property
+    def batches(self) -> tuple[Placed, ...]:
+        """The arguments that hold a batch."""
+        leaves = [argument.leaf for argument in self.arguments]
+        kept = set(self.next_values.values())
+        differentiated = is_differentiated(op.scope for op in self.graph.operations())
+        certain = batches(leaves, kept, differentiated=differentiated).certain
+        return tuple(self.arguments[number] for number in certain)
 
     @cached_property
     def parameters(self) -> Mapping[int, int]:

@@ -11,7 +11,6 @@ from sdyscope.errors import ConversionError
 from sdyscope.facts.lint import BatchLost, ParameterGathered
 from sdyscope.facts.over_time import Phase
 from sdyscope.graph import OpGraph
-from sdyscope.lint.batch import batches
 from sdyscope.lint.placed import Placed, axes_of
 from sdyscope.lint.rule import NotApplicable, Sighting, rule, severity_of
 from sdyscope.lint.subject import Subject
@@ -34,7 +33,7 @@ def _batch_axes(subject: Subject, *, leading: bool = False) -> frozenset[str]:
         NotApplicable: there is no batch, or it is not sharded.
     """
     axes: set[str] = set()
-    for batch in batches(subject):
+    for batch in subject.batches:
         if batch.placement is None:
             continue
         try:
@@ -80,7 +79,7 @@ def parameter_gathered(subject: Subject) -> Iterator[Sighting]:
     more. A note where it is less than 64 KiB per step.
     """
     batch_axes = _batch_axes(subject)
-    told_batches = {batch.name for batch in batches(subject)}
+    told_batches = {batch.name for batch in subject.batches}
     arguments = {
         argument.row.lowered[subject.under].index: argument
         for argument in subject.arguments
@@ -250,7 +249,7 @@ def batch_sharding_lost(subject: Subject) -> Iterator[Sighting]:
     per step.
     """
     batch_axes = _batch_axes(subject, leading=True)
-    is_batch = {batch.name for batch in batches(subject)}
+    is_batch = {batch.name for batch in subject.batches}
     groups: dict[object, list[tuple[Collective, Part]]] = {}
 
     def is_candidate(collective: Collective) -> bool:
