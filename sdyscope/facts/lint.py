@@ -43,13 +43,7 @@ class UnderSharded:
 
 @dataclass(frozen=True, slots=True)
 class StateDiffers:
-    """Optimizer state has another sharding than its parameter.
-
-    Attributes:
-        parameter: the parameter's name.
-        wanted: the parameter as it is.
-        sharded: the state.
-    """
+    """Optimizer state has another sharding than its parameter, which is ``wanted``."""
 
     parameter: str
     wanted: Sharded
@@ -58,13 +52,7 @@ class StateDiffers:
 
 @dataclass(frozen=True, slots=True)
 class NextValueDiffers:
-    """The next value of an argument has another sharding.
-
-    Attributes:
-        result: the next value's name.
-        wanted: the argument as it is.
-        sharded: the next value.
-    """
+    """A result has another sharding than the argument that it is the next value of."""
 
     result: str
     wanted: Sharded
@@ -73,13 +61,9 @@ class NextValueDiffers:
 
 @dataclass(frozen=True, slots=True)
 class NextValueHeld:
-    """State and its next value are held at once.
+    """Tensors of an argument and their next values are held at once, of so many bytes.
 
-    Attributes:
-        group: the top-level argument.
-        tensors: how many of its tensors.
-        result: the result that may be the next value, by its shape and type; empty where paths say.
-        bytes: what a device would hold less if the argument were donated.
+    ``result`` may be the next value, by its shape and type; it is empty where paths say which is.
     """
 
     group: str
@@ -90,13 +74,7 @@ class NextValueHeld:
 
 @dataclass(frozen=True, slots=True)
 class BatchWhole:
-    """A batch is not sharded over a data axis.
-
-    Attributes:
-        axis: the axis.
-        size: its size.
-        sharded: the batch.
-    """
+    """A batch is not sharded over a data axis of this size."""
 
     axis: str
     size: int
@@ -124,13 +102,7 @@ class SizeOneAxis:
 
 @dataclass(frozen=True, slots=True)
 class SlowOrder:
-    """Another order of the mesh's axes would send over faster links.
-
-    Attributes:
-        axes: the axes as they are.
-        best: the axes in the other order.
-        share: what part of the time is left.
-    """
+    """Another order of the mesh's axes would take this share of the time."""
 
     axes: tuple[str, ...]
     best: tuple[str, ...]
@@ -139,15 +111,9 @@ class SlowOrder:
 
 @dataclass(frozen=True, slots=True)
 class SlowLink:
-    """Most of what is sent goes over an axis with slow links.
+    """Most of what a device sends in a step goes over one axis.
 
-    Attributes:
-        axis: the axis.
-        sent: bytes that a device sends over it in a step.
-        total: bytes that it sends in all.
-        link: what the slowest links are called.
-        fastest: the axis with the fastest ones.
-        factor: how much faster these are.
+    Its slowest links, called ``link``, are that much slower than those of the fastest axis.
     """
 
     axis: str
@@ -168,14 +134,9 @@ does, and others do; ``same value``: both take one value."""
 
 @dataclass(frozen=True, slots=True)
 class ConstrainedTwice:
-    """A value is constrained to two shardings.
+    """A value is constrained twice: ``wanted`` is what the other constraint says, on that line.
 
-    Attributes:
-        how: in which way.
-        is_cut: whether each device has what it needs.
-        source: the line of the other constraint.
-        wanted: what the other says.
-        sharded: what this one says.
+    ``is_cut``: each device has what it needs.
     """
 
     how: Twice
@@ -187,14 +148,9 @@ class ConstrainedTwice:
 
 @dataclass(frozen=True, slots=True)
 class Overridden:
-    """A constraint did not hold.
+    """A constraint did not hold, by a partitioner's decision.
 
-    Attributes:
-        by: who decided otherwise.
-        result: the result as which the value is returned otherwise; empty for a value inside.
-        is_padded: whether its dimensions do not divide.
-        wanted: what the constraint says.
-        sharded: the value.
+    It is a value inside, or returned as ``result``, perhaps since its dimensions do not divide.
     """
 
     by: Partitioner | None
@@ -278,13 +234,7 @@ class CallGathers:
 
 @dataclass(frozen=True, slots=True)
 class CallTakesPieces:
-    """A custom call without a sharding rule takes an operand that is in pieces.
-
-    Attributes:
-        target: the call's target.
-        operand: the operand's name.
-        sharded: the operand.
-    """
+    """A custom call without a sharding rule takes an operand that is in pieces."""
 
     target: str
     operand: ValueName
@@ -309,14 +259,7 @@ class GatheredInLoop:
 
 @dataclass(frozen=True, slots=True)
 class ScannedSharded:
-    """A loop runs over a dimension that is sharded.
-
-    Attributes:
-        dim: the dimension.
-        size: its size.
-        is_read: whether an iteration takes an element, or writes one.
-        sharded: the stack.
-    """
+    """A loop takes elements of a sharded dimension one by one, or writes them."""
 
     dim: int
     size: int
@@ -335,10 +278,7 @@ class SlicesCrossed:
 class ParameterGathered:
     """A parameter is gathered over axes that the batch is not sharded over.
 
-    Attributes:
-        sending: the gathers.
-        passes: the passes of a train step that they are in; empty for any other program.
-        sharded: the parameter.
+    ``passes``: where, of a program that is differentiated.
     """
 
     sending: Sending
@@ -348,14 +288,7 @@ class ParameterGathered:
 
 @dataclass(frozen=True, slots=True)
 class BatchLost:
-    """A product is summed over axes of the batch.
-
-    Attributes:
-        sending: the sums.
-        axes: the axes of the batch among theirs.
-        shape: what is summed.
-        causes: the annotations that the axes are from.
-    """
+    """A product of this shape is summed over axes of the batch, which annotations shard it on."""
 
     sending: Sending
     axes: tuple[str, ...]
@@ -367,11 +300,8 @@ class BatchLost:
 class ActivationGathered:
     """Activations of one shape are gathered again and again.
 
-    Attributes:
-        sending: the gathers.
-        scopes: in how many scopes, numbers in their names left out.
-        share: what part of all that a device sends.
-        cause: the annotation that shards them; None where that is not known.
+    That is in so many scopes, numbers in their names left out, and that share of all that a device
+    sends. ``cause`` shards them; None where that is not known.
     """
 
     sending: Sending
@@ -431,12 +361,9 @@ class Wasted:
 
 @dataclass(frozen=True, slots=True)
 class Replicating:
-    """XLA can only reshard a tensor by replicating it.
+    """XLA can only reshard a tensor by replicating it: logged of so many ops, or predicted, of 0.
 
-    Attributes:
-        wanted: what it is to be; as XLA writes it where that can't be read.
-        sharded: what it is, likewise.
-        ops: of how many ops XLA logs that; 0 where it is predicted.
+    A sharding that can't be read is as XLA writes it.
     """
 
     wanted: Sharded | str
@@ -508,15 +435,7 @@ class LogicalUnused:
 
 @dataclass(frozen=True, slots=True)
 class LogicalCollide:
-    """Mappings put several dimensions of a tensor on one mesh axis.
-
-    Attributes:
-        tensor: its name.
-        mappings: which mappings.
-        axis: the mesh axis.
-        dims: the dimensions.
-        logical: the logical axes of all dimensions.
-    """
+    """Mappings put several of a tensor's dimensions on one mesh axis."""
 
     tensor: str
     mappings: tuple[str, ...]
@@ -536,15 +455,9 @@ class LogicalWhole:
 
 @dataclass(frozen=True, slots=True)
 class LogicalIndivisible:
-    """A dimension does not divide by the mesh axes that it is mapped to.
+    """A dimension does not divide by the mesh axes, with their sizes, that it is mapped to.
 
-    Attributes:
-        tensor: its tensor's name.
-        mappings: under which mappings.
-        dim: the dimension's logical axis.
-        size: its size.
-        axes: the mesh axes with their sizes.
-        fitting: the mappings under which it does divide.
+    ``fitting``: the mappings under which it does.
     """
 
     tensor: str
