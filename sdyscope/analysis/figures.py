@@ -6,7 +6,6 @@ Each is a number of one device and one step, of which more is worse.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from sdyscope.analysis.collectives.bytes import KINDS
@@ -19,36 +18,22 @@ Figures: TypeAlias = Mapping[str, float]
 
 FigureUnit: TypeAlias = Literal["bytes", "seconds", "FLOPs", "count"]
 
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """What a figure is.
-
-    Attributes:
-        unit: what is counted.
-        summary: what it counts, a clause.
-    """
-
-    unit: FigureUnit
-    summary: str
-
-
 #: The figures that every program has, in the order in which they are told. Those of a kind of
 #: collective (`comms.all-gather.bytes`) and of a mesh axis (`comms.fsdp.count`) are beside these.
-FIGURES: Final[Mapping[str, Figure]] = {
-    "comms.bytes": Figure("bytes", "bytes that a device sends per step"),
-    "comms.count": Figure("count", "collectives per step"),
-    "comms.tensors": Figure("count", "tensors that they communicate"),
-    "rematerializations": Figure("count", "involuntary full rematerializations"),
-    "memory.total": Figure("bytes", "what a device needs, without code"),
-    "memory.arguments": Figure("bytes", "arguments"),
-    "memory.results": Figure("bytes", "results beside them"),
-    "memory.temporaries": Figure("bytes", "temporaries"),
-    "memory.peak": Figure("bytes", "most that is held at a time; not of CPUs"),
-    "cost.seconds": Figure("seconds", "estimate of a step in which nothing overlaps"),
-    "cost.flops": Figure("FLOPs", "floating-point operations"),
-    "cost.bytes": Figure("bytes", "bytes that instructions access"),
-    "compiles": Figure("count", "compilations of the program"),
+FIGURES: Final[Mapping[str, FigureUnit]] = {
+    "comms.bytes": "bytes",
+    "comms.count": "count",
+    "comms.tensors": "count",
+    "rematerializations": "count",
+    "memory.total": "bytes",
+    "memory.arguments": "bytes",
+    "memory.results": "bytes",
+    "memory.temporaries": "bytes",
+    "memory.peak": "bytes",
+    "cost.seconds": "seconds",
+    "cost.flops": "FLOPs",
+    "cost.bytes": "bytes",
+    "compiles": "count",
 }
 
 #: Those of which more makes a program worse. The others say what of: a compiler that fuses
@@ -67,7 +52,7 @@ DECISIVE: Final = (
 def unit_of(name: str) -> FigureUnit:
     """What a figure counts."""
     if name in FIGURES:
-        return FIGURES[name].unit
+        return FIGURES[name]
     return "bytes" if name.endswith(".bytes") else "count"
 
 

@@ -13,7 +13,7 @@ from sdyscope.commands import completing, named_axes, opening, options
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
-    from sdyscope.lint.document import Lint
+    from sdyscope.lint import Linted
 
 
 def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ def command(
     if not programs:
         raise opened.unread[0].error
 
-    def look(inspection: Inspection) -> Lint:
+    def look(inspection: Inspection) -> Linted:
         logical, why_not = named_axes.logical_axes(inspection, mesh_config)
         run = partial(
             linted,
@@ -140,16 +140,15 @@ def command(
             no_logical=why_not,
         )
         try:
-            results = run(compiled=not no_compile, on=on)
+            return run(compiled=not no_compile, on=on)
         except TargetError as error:
             if len(programs) == 1:
                 raise
             # The programs of a run are not all for as many devices.
-            results = run(compiled=False, not_compiled=error.message)
-        return lint_document(inspection.name, results)
+            return run(compiled=False, not_compiled=error.message)
 
     if len(programs) == 1 and not opened.unread:
-        answer = look(programs[0])
+        answer = lint_document(look(programs[0]))
     else:
         unread = {str(file.path): file.error.message for file in opened.unread}
         answer = directory_document(target, [look(program) for program in programs], unread)

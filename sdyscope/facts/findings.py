@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 from sdyscope.facts.execution import Extent, Process
+from sdyscope.facts.lint import LintFact
 from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner, RequestedTensor
@@ -825,7 +826,14 @@ BudgetDoubt: TypeAlias = (
 """Why it is not certain that a budget is kept."""
 
 Fact: TypeAlias = (
-    ModuleFact | TensorFact | MemoryFact | ExecutionFact | OverBudget | BudgetDoubt | ReadBack
+    ModuleFact
+    | TensorFact
+    | MemoryFact
+    | LintFact
+    | ExecutionFact
+    | OverBudget
+    | BudgetDoubt
+    | ReadBack
 )
 """What may be found."""
 

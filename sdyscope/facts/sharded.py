@@ -21,9 +21,12 @@ Written: TypeAlias = Sharding | NamedSharding
 
 @dataclass(frozen=True, slots=True)
 class Sharded:
-    """A sharding of a tensor, and where that puts it.
+    """A sharding of a tensor, written, requested or decided, and where that puts it.
 
     Attributes:
+        text: as it is written: a PartitionSpec, `sdy.sharding`'s or `mhlo.sharding`'s text; empty
+            when there is none.
+        short: in documents, the same in its most readable form, as a PartitionSpec where it can be.
         sharding: as it is written or was decided; None without any.
         shape: shape of the whole tensor; None where it is dynamic.
         dtype: MLIR element type.
@@ -45,6 +48,8 @@ class Sharded:
     manual_axes: tuple[str, ...] = ()
     problem: str = ""
     memory: str = ""
+
+    __document__ = ("text", "short", "open_dims", "manual_axes", "placement", "problem")
 
     @property
     def text(self) -> str:

@@ -48,10 +48,11 @@ from sdyscope.lint import (
 from sdyscope.lint.logical import LogicalAxes
 from sdyscope.lint.named import named_axes
 from sdyscope.lint.rule import NotApplicable, Rule
-from sdyscope.lint.subject import NO_LOGICAL, NO_STAGE, NOT_COMPILED, Subject
+from sdyscope.lint.subject import Subject
 from sdyscope.staged import Staged
 from sdyscope.values.source import PathWords
-from sdyscope.words.findings import Finding
+from sdyscope.words.findings import Finding, finding_of
+from sdyscope.words.lint import NO_LOGICAL, NO_STAGE, NOT_COMPILED, ONE_PARTITIONER
 
 __all__ = [
     "RULES",
@@ -113,9 +114,11 @@ class NotRun:
 
 @dataclass(frozen=True)
 class Linted:
-    """What all rules found.
+    """What all rules found in a program.
 
     Attributes:
+        name: the program's name, or the module's.
+        passed: whether there is nothing worse than a note.
         findings: errors first, then in the order of the rules. What has no line of its own, as
             arguments and whole modules, has that of the program's function.
         rules: the rules that were chosen.
@@ -124,9 +127,18 @@ class Linted:
         account: what is not known of the program, at the stages that were looked at.
         compiled: the compiled program that rules looked at, the first partitioner's; None where
             none did.
-        compiled_by: the JAX that compiled it; None likewise, and where a text does not say.
+        hardware: what that was compiled for; null where there is none, or a recorded run did it.
+        device_kind: what the compiler calls such a device; null where there is none.
+        compiled_by: the JAX that compiled it, such as `JAX 0.10.2`; null likewise, and where a
+            text does not say.
     """
 
+    __document__ = (
+        *("name", "passed", "partitioners", "findings", "not_run", "account"),
+        *("hardware", "device_kind", "compiled_by"),
+    )
+
+    name: str
     findings: tuple[Finding, ...]
     rules: tuple[Rule, ...]
     not_run: tuple[NotRun, ...]
@@ -139,6 +151,16 @@ class Linted:
     def passed(self) -> bool:
         """Whether nothing was found that is worse than a note."""
         return all(finding.severity == "note" for finding in self.findings)
+
+    @property
+    def hardware(self) -> Hardware | None:
+        """What the compiled program is for."""
+        return None if self.compiled is None else self.compiled.hardware
+
+    @property
+    def device_kind(self) -> str | None:
+        """What the compiler calls a device of that."""
+        return None if self.compiled is None else self.compiled.device_kind or None
 
 
 def rule(name: str) -> Rule:
@@ -174,8 +196,7 @@ def chosen_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tupl
 
 
 def _unknown(name: str) -> TargetError:
-    listed = "sdyscope lint --rules lists them."
-    hint = did_you_mean(name, RULES, listed, most=3, quoted=False)
+    hint = did_you_mean(name, RULES, "sdyscope lint --rules lists them.", most=3, quoted=False)
     return TargetError(f"There is no rule {name!r}.", hint=hint)
 
 
@@ -269,8 +290,8 @@ def linted(
             try:
                 if rule.needs != "compiled":
                     _ = program.lowered  # which a compiled program's text does not have
-                for finding in rule.findings(subject):
-                    of_rules[rule.name].append(finding)
+                for observation in rule.observations(subject):
+                    of_rules[rule.name].append(finding_of(observation))
             except NotApplicable as error:
                 not_run.append(NotRun(rule.name, partitioner, error.message, False))
             except MissingStageError:
@@ -285,8 +306,7 @@ def linted(
             unknowns += collectives_unknowns(subject.sent_already)
     under = tuple(partitioner for partitioner in findings if partitioner is not None)
     if "partitioners-differ" in {rule.name for rule in rules} and len(under) == 1:
-        reason = "It compares two partitioners: pass --partitioner both."
-        not_run.append(NotRun("partitioners-differ", under[0], reason, False))
+        not_run.append(NotRun("partitioners-differ", under[0], ONE_PARTITIONER, False))
     located = tuple(
         replace(finding, source=program.defined_at) if finding.source is None else finding
         for finding in _merged(findings, rules)
@@ -294,7 +314,7 @@ def linted(
     first = next(iter(compiles), None)
     by = None if first is None else program.compiler_of(first)
     account = account_of(program) + Account.of(unknowns)
-    return Linted(located, rules, tuple(not_run), under, account, first, by)
+    return Linted(program.name, located, rules, tuple(not_run), under, account, first, by)
 
 
 def _in_the_way(program: Staged, partitioner: Partitioner | None) -> str:

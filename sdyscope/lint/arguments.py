@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from sdyscope.lint.batch import batches
-from sdyscope.lint.placed import Placed, axes_of, spec_words
-from sdyscope.lint.rule import Message, NotApplicable, Unavailable, rule
+from sdyscope.facts.lint import NextValueDiffers, StateDiffers, UnderSharded
+from sdyscope.lint.placed import Placed, axes_of
+from sdyscope.lint.rule import NotApplicable, Sighting, Unavailable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import Mesh
-from sdyscope.words.counts import counted, listed, size
-from sdyscope.words.mesh import listed_axes
+from sdyscope.words.counts import counted
 
 #: Bytes of state per device from which on it is worth a word.
 LARGE = 16 << 20
@@ -24,7 +23,7 @@ _MOST = 0.5
 
 
 @rule("under-sharded", "warning")
-def under_sharded(subject: Subject) -> Iterator[Message]:
+def under_sharded(subject: Subject) -> Iterator[Sighting]:
     """A large tensor is not sharded over an axis its group is sharded over.
 
     Most bytes of its group (such as `params`) are sharded over an axis, this tensor is not although
@@ -67,19 +66,19 @@ def under_sharded(subject: Subject) -> Iterator[Message]:
             reported.add(number)
             if leads.get(number) in reported:
                 continue
-            followers = [other for other, lead in leads.items() if lead == number]
-            yield _under_sharded_finding(
-                argument, group, usual, missing, saves, len(followers), mesh
-            )
+            shares = tuple(usual[axis] for axis, _ in missing)
+            followers = list(leads.values()).count(number)
+            fact = UnderSharded(group, missing, shares, saves, followers, argument.sharded)
+            yield subject.at_argument(argument, fact)
     yield from _whole_over_batch(subject, reported)
 
 
-def _whole_over_batch(subject: Subject, reported: Set[int]) -> Iterator[Message]:
+def _whole_over_batch(subject: Subject, reported: Set[int]) -> Iterator[Sighting]:
     """State that is whole over axes of the batch, group by group; not what is reported already."""
     mesh = subject.mesh
     axes = {
         axis: 1.0
-        for batch in batches(subject)
+        for batch in subject.batches
         if batch.placement is not None
         for dim in axes_of(batch.known, mesh)
         for axis in dim
@@ -98,18 +97,9 @@ def _whole_over_batch(subject: Subject, reported: Set[int]) -> Iterator[Message]
         if saves < LARGE:
             continue
         largest = max(members, key=lambda member: member.bytes)
-        names = listed_axes(axis for axis, _ in largest.missing)
-        where = _places(largest.missing)
-        more = f", and so are {len(members) - 1:,} more of {group}" if len(members) > 1 else ""
-        yield Message(
-            f"It is whole over {names}, which the batch is sharded over{more}: sharded over it as "
-            f"well, as in FSDP, a device would hold up to {size(saves)} less.",
-            tensor=largest.state.name,
-            kind=largest.state.row.kind,
-            found=spec_words(largest.state.known, largest.state.shape, mesh),
-            hint=f"Shard {where}.",
-            severity="note",
-        )
+        state, missing = largest.state, largest.missing
+        fact = UnderSharded(group, missing, (), saves, len(members) - 1, state.sharded)
+        yield subject.at_argument(state, fact, "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,40 +113,8 @@ class _Saving:
     """
 
     state: Placed
-    missing: Sequence[tuple[str, int]]
+    missing: tuple[tuple[str, int], ...]
     bytes: int
-
-
-def _under_sharded_finding(
-    placed: Placed,
-    group: str,
-    usual: Mapping[str, float],
-    missing: Sequence[tuple[str, int]],
-    saves: int,
-    followers: int,
-    mesh: Mesh,
-) -> Message:
-    names = listed_axes(axis for axis, _ in missing)
-    most = listed([f"{usual[axis]:.0%}" for axis, _ in missing])
-    where = _places(missing)
-    more = (
-        f" The same goes for its optimizer state, {counted(followers, 'tensor')}."
-        if followers
-        else ""
-    )
-    return Message(
-        f"It is not sharded on {names}, as {most} of the bytes of {group} are: a device holds "
-        f"{size(placed.bytes_per_device)} of it, {size(saves)} more than it needs to.{more}",
-        tensor=placed.name,
-        kind=placed.row.kind,
-        found=spec_words(placed.known, placed.shape, mesh),
-        hint=f"Shard {where}.",
-    )
-
-
-def _places(missing: Sequence[tuple[str, int]]) -> str:
-    """``dimension 0 on data, dimension 1 on model``: where axes that are missing could go."""
-    return ", ".join(f"dimension {dim} on {listed_axes([axis])}" for axis, dim in missing)
 
 
 def _usual_axes(members: Sequence[Placed], mesh: Mesh) -> dict[str, float]:
@@ -170,13 +128,15 @@ def _usual_axes(members: Sequence[Placed], mesh: Mesh) -> dict[str, float]:
     return {axis: share for axis, share in shares.items() if share >= _MOST}
 
 
-def _could_have(placed: Placed, axes: Mapping[str, float], mesh: Mesh) -> list[tuple[str, int]]:
+def _could_have(
+    placed: Placed, axes: Mapping[str, float], mesh: Mesh
+) -> tuple[tuple[str, int], ...]:
     """Of some axes those that a tensor is not sharded on, with a dimension that each divides."""
     by_dim = axes_of(placed.known, mesh)
     used = {axis for dim in by_dim for axis in dim}
     blocks = list(placed.known.local_shape(placed.shape))
     dims = range(len(blocks) - placed.row.key_dims)
-    usual = []
+    usual: list[tuple[str, int]] = []
     for axis in axes:
         ways = mesh.shape[axis]
         fitting = [dim for dim in dims if blocks[dim] > 1 and blocks[dim] % ways == 0]
@@ -185,11 +145,11 @@ def _could_have(placed: Placed, axes: Mapping[str, float], mesh: Mesh) -> list[t
         best = max(fitting, key=lambda dim: (not by_dim[dim], blocks[dim]))
         blocks[best] //= ways
         usual.append((axis, best))
-    return usual
+    return tuple(usual)
 
 
 @rule("optimizer-state-differs", "warning")
-def optimizer_state_differs(subject: Subject) -> Iterator[Message]:
+def optimizer_state_differs(subject: Subject) -> Iterator[Sighting]:
     """A parameter and its optimizer state are sharded differently.
 
     Adam's moments and the like have the shape of their parameter, and are updated with its
@@ -208,15 +168,8 @@ def optimizer_state_differs(subject: Subject) -> Iterator[Message]:
             continue
         if state.known == parameter.known or _refines(state, parameter, mesh):
             continue
-        yield Message(
-            f"It is optimizer state of {parameter.name}, but sharded differently: each update "
-            "moves one of the two.",
-            tensor=state.name,
-            kind=state.row.kind,
-            expected=f"{spec_words(parameter.known, parameter.shape, mesh)}, as {parameter.name}",
-            found=spec_words(state.known, state.shape, mesh),
-            hint="Give the optimizer state the shardings of the parameters.",
-        )
+        fact = StateDiffers(parameter.name, parameter.sharded, state.sharded)
+        yield subject.at_argument(state, fact)
 
 
 def _refines(state: Placed, parameter: Placed, mesh: Mesh) -> bool:
@@ -226,7 +179,7 @@ def _refines(state: Placed, parameter: Placed, mesh: Mesh) -> bool:
 
 
 @rule("next-value-differs", "warning")
-def next_value_differs(subject: Subject) -> Iterator[Message]:
+def next_value_differs(subject: Subject) -> Iterator[Sighting]:
     """The next value of an argument is returned with another sharding.
 
     A train step returns parameters that go into the next step. Where `out_shardings` leaves the
@@ -236,7 +189,6 @@ def next_value_differs(subject: Subject) -> Iterator[Message]:
     `params['w1']`), or if it is donated and is all of an argument. Results that the program leaves
     open are only known once it is compiled.
     """
-    mesh = subject.mesh
     arguments, results = subject.arguments, subject.results
     pairs = subject.next_values
     # Two arrays that are all of an argument and of a result need not be the same thing.
@@ -253,16 +205,9 @@ def next_value_differs(subject: Subject) -> Iterator[Message]:
         if after.placement is None or before.placement is None:
             unknown += 1
         elif after.known != before.known:
-            yield Message(
-                f"{after.name} is its next value, but returned with another sharding: the next "
-                "step is compiled again, or moves it first.",
-                tensor=before.name,
-                kind=before.row.kind,
-                expected=spec_words(before.known, before.shape, mesh),
-                found=f"{after.name} is {spec_words(after.known, after.shape, mesh)}",
-                hint=f"Give {after.name} the argument's sharding in out_shardings.",
-                partitioner=subject.partitioner,  # Each can have its own for what is left open.
-            )
+            # Each partitioner can have its own sharding for what is left open.
+            fact = NextValueDiffers(after.name, before.sharded, after.sharded)
+            yield subject.at_argument(before, fact, of_all=False)
     if unknown and not subject.compiles:
         raise Unavailable(
             f"The program leaves the sharding of {counted(unknown, 'next value')} to the compiler, "

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sdyscope.errors import ConversionError
+from sdyscope.facts.lint import SizeOneAxis, UnusedAxis
 from sdyscope.facts.program import RequestedTensor
-from sdyscope.lint.rule import Message, NotApplicable, rule
+from sdyscope.lint.rule import NotApplicable, Sighting, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.convert import name_axes
 from sdyscope.values.mesh import Mesh
-from sdyscope.words.mesh import listed_axes
 
 
 @rule("unused-mesh-axis", "warning")
-def unused_mesh_axis(subject: Subject) -> Iterator[Message]:
+def unused_mesh_axis(subject: Subject) -> Iterator[Sighting]:
     """No sharding of the program names a mesh axis of more than one device.
 
     All devices along the axis hold the same blocks and do the same work, so they are wasted: no
@@ -30,17 +30,11 @@ def unused_mesh_axis(subject: Subject) -> Iterator[Message]:
         raise NotApplicable("No sharding of the program names an axis of its mesh.")
     for axis in mesh.axes:
         if axis.size > 1 and axis.name not in used:
-            name = listed_axes([axis.name])
-            yield Message(
-                f"No sharding names the mesh axis {name}: the {axis.size} devices along it hold "
-                "the same, and compute the same except where XLA itself splits an op over it.",
-                hint=f"Shard a dimension over {name}, such as the batch dimension, or remove it "
-                "from the mesh.",
-            )
+            yield Sighting(UnusedAxis(axis.name, axis.size))
 
 
 @rule("size-one-axis", "note")
-def size_one_axis(subject: Subject) -> Iterator[Message]:
+def size_one_axis(subject: Subject) -> Iterator[Sighting]:
     """A sharding names a mesh axis of size 1.
 
     Nothing is split over it. Reported once for all tensors that name the axis. A mesh with axes of
@@ -55,14 +49,7 @@ def size_one_axis(subject: Subject) -> Iterator[Message]:
                 if mesh.shape.get(axis) == 1:
                     named.setdefault((mesh, axis), []).append(asked)
     for (_, axis), (first, *rest) in named.items():
-        more = f" (and that of {len(rest):,} more)" if rest else ""
-        yield Message(
-            f"Its sharding{more} names the mesh axis {listed_axes([axis])}, which has size 1: "
-            "nothing is split over it.",
-            tensor=first.path,
-            kind=first.kind,
-            source=first.source,
-        )
+        yield Sighting(SizeOneAxis(axis, len(rest)), first.path, first.kind, first.source)
 
 
 def _used(subject: Subject, mesh: Mesh) -> set[str]:

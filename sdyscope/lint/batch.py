@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from sdyscope.analysis.naming.data_axes import is_data_axis
-from sdyscope.analysis.naming.scopes import is_differentiated
-from sdyscope.lint.placed import Placed, axes_of, spec_words
-from sdyscope.lint.rule import Message, NotApplicable, rule
+from sdyscope.facts.lint import BatchWhole
+from sdyscope.lint.placed import Placed, axes_of
+from sdyscope.lint.rule import NotApplicable, Sighting, rule
 from sdyscope.lint.subject import Subject
-from sdyscope.words.mesh import listed_axes
-
-#: What arguments are called that hold a batch.
-_BATCHES = re.compile(
-    r"(micro_?|mini_?)?batch(es)?|inputs?|xs?|ys?|tokens?|input_ids|images?|examples?|data|targets?"
-    r"|labels?"
-)
-
-#: What may be the parameters of a network too: one that others learn from, or that checks a draft.
-_NETWORKS = ("target", "targets")
 
 
 @rule("batch-not-sharded", "warning")
-def batch_not_sharded(subject: Subject) -> Iterator[Message]:
+def batch_not_sharded(subject: Subject) -> Iterator[Sighting]:
     """A batch is not sharded over a data axis of the mesh.
 
     The devices along the axis then all compute the same. A data axis is recognized by its name
@@ -33,10 +22,10 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
 
     A batch is an argument that is called `batch`, `inputs`, `x`, `tokens`, `targets` and the like,
     or one of `int32` or `int64` that a train step, with a backward pass, does not return the next
-    value of (`int8` and `uint8` may be quantized weights). A `target` of arrays with different
-    first dimensions is a network's parameters. Scalars and arguments whose first dimension is not
-    that of the largest batch (masks, tables) are not checked, nor is one with no dimension that
-    divides.
+    value of (`int8` and `uint8` may be quantized weights). What is in a tree as parameters are is
+    another network's, and so is a `target` of arrays with different first dimensions. Scalars and
+    arguments whose first dimension is not that of the largest batch (masks, tables) are not
+    checked, nor is one with no dimension that divides.
     Any dimension counts, so a sequence over `data` is not reported, and so does a constraint on the
     argument if that is all that uses it.
     """
@@ -44,7 +33,7 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
     axes = [axis for axis in mesh.axes if axis.size > 1 and is_data_axis(axis.name)]
     if not axes:
         raise NotApplicable("No axis of the mesh has the name of a batch axis.")
-    placed = [batch for batch in batches(subject) if batch.placement is not None]
+    placed = [batch for batch in subject.batches if batch.placement is not None]
     if not placed:
         raise NotApplicable("No argument of the program is recognizably a batch.")
     lead = max(placed, key=lambda argument: argument.bytes)
@@ -58,16 +47,8 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
             fits = any(block > 1 and block % axis.size == 0 for block in local)
             if axis.name in used or not fits:
                 continue
-            name = listed_axes([axis.name])
-            yield Message(
-                f"It is a batch, and not sharded on {name}: the {axis.size} devices along "
-                "it work on the same examples.",
-                tensor=argument.name,
-                kind=argument.row.kind,
-                found=spec_words(argument.known, argument.shape, mesh),
-                hint=f"Shard dimension 0 on {name} too, or rename the axis if it is for "
-                "something else.",
-            )
+            fact = BatchWhole(axis.name, axis.size, argument.sharded)
+            yield subject.at_argument(argument, fact)
 
 
 def _constrained_over(subject: Subject, argument: Placed) -> frozenset[str]:
@@ -81,26 +62,3 @@ def _constrained_over(subject: Subject, argument: Placed) -> frozenset[str]:
     ]
     known = [each for each in axes if each is not None]
     return frozenset.intersection(*known) if known and len(known) == len(axes) else frozenset()
-
-
-def batches(subject: Subject) -> Sequence[Placed]:
-    """The arguments that hold a batch: by their names, and the whole numbers of a train step.
-
-    Other arguments that a train step does not return may be parameters that are not trained; whole
-    numbers of one byte, quantized ones; and of what is not differentiated, places in its state.
-    """
-    arguments = subject.arguments
-    firsts: dict[str, set[int]] = {}
-    for argument in arguments:
-        firsts.setdefault(argument.group, set()).update(argument.shape[:1])
-    carried = {arguments[number].group for number in subject.next_values.values()}
-    is_training = bool(carried) and is_differentiated(op.scope for op in subject.graph.operations())
-    leading = []
-    for argument in arguments:
-        if not argument.shape or argument.group in carried:
-            continue
-        whole = is_training and argument.row.dtype in ("i32", "i64")
-        is_network = argument.group in _NETWORKS and len(firsts[argument.group]) > 1
-        if whole or (_BATCHES.fullmatch(argument.group) is not None and not is_network):
-            leading.append(argument)
-    return leading

@@ -9,20 +9,25 @@ from sdyscope.staged import Staged
 from sdyscope.words.findings import Check, finding_of
 
 
+def checked(program: Staged) -> checking.CheckResult:
+    """Requested against lowered, and the partitioners against each other."""
+    return checking.check(program.tensors, _of_modules(program))
+
+
 def check(program: Staged) -> Check:
-    """Requested against lowered, and the partitioners against each other; errors first."""
-    checked = checking.check(program.tensors, _of_modules(program))
+    """The same as a document, errors first."""
+    result = checked(program)
     findings = sorted(
-        map(finding_of, checked.observations),
+        map(finding_of, result.observations),
         key=lambda finding: SEVERITIES.index(finding.severity),
     )
     return Check(
         name=program.name,
         passed=all(finding.severity == "note" for finding in findings),
         partitioners=tuple(program.lowered),
-        tensors=checked.tensors,
-        compared=checked.compared,
-        agreed=checked.agreed,
+        tensors=result.tensors,
+        compared=result.compared,
+        agreed=result.agreed,
         findings=tuple(findings),
         account=account_of(program),
     )

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sdyscope.annotations import Annotation
+from sdyscope.facts.lint import ConstrainedTwice, Overridden, Twice
 from sdyscope.facts.propagated import ValueId
-from sdyscope.lint.rule import Message, rule
+from sdyscope.lint.rule import Sighting, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.placement import Digits, Placement
 from sdyscope.values.source import line_of
-from sdyscope.words.partitioners import partitioner_name
-from sdyscope.words.places import source_text
 
 
 def _constraints(subject: Subject) -> Iterator[Annotation]:
@@ -31,7 +30,7 @@ def _known(annotation: Annotation) -> Placement:
 
 
 @rule("conflicting-constraints", "warning")
-def conflicting_constraints(subject: Subject) -> Iterator[Message]:
+def conflicting_constraints(subject: Subject) -> Iterator[Sighting]:
     """One value is constrained to two shardings.
 
     Two `with_sharding_constraint` calls constrain the same value, or the second constrains the
@@ -64,7 +63,9 @@ def conflicting_constraints(subject: Subject) -> Iterator[Message]:
             if pair in pairs or not _contradict(constraint, other):
                 continue
             pairs.add(pair)
-            yield _conflict(subject, constraint, other, chained=before is not None)
+            is_cut = _cuts(other, constraint) or (before is None and _cuts(constraint, other))
+            how: Twice = "same value" if before is None else "chained"
+            yield _twice(subject, constraint, other, how, is_note=is_cut, is_cut=is_cut)
         by_value.setdefault((producer.id, edge.result), []).append(constraint)
 
 
@@ -74,7 +75,7 @@ _IDLE = frozenset({"convert", "optimization_barrier", "negate"})
 
 
 @rule("resharded-twice", "warning")
-def resharded_twice(subject: Subject) -> Iterator[Message]:
+def resharded_twice(subject: Subject) -> Iterator[Sighting]:
     """Two constraints in a row move a value twice.
 
     A value is constrained, and what comes of it is constrained differently, with nothing computed
@@ -98,20 +99,8 @@ def resharded_twice(subject: Subject) -> Iterator[Message]:
         if pair in pairs:
             continue
         pairs.add(pair)
-        where = f" at {source_text(first.source)}" if first.source is not None else ""
-        yield Message(
-            f"It is moved twice: the constraint{where} moves it first, and nothing is computed "
-            "with that.",
-            tensor=constraint.path,
-            kind="constraint",
-            source=constraint.source,
-            partitioner=subject.partitioner,
-            expected=f"{subject.words(_known(first))}{where}",
-            found=subject.words(_known(constraint)),
-            hint="Leave the first constraint out. If both moves are intended, write "
-            "jax.sharding.reshard, or ignore the rule here.",
-            severity="note" if _function(constraint) == _function(first) else "warning",
-        )
+        in_steps = _function(constraint) == _function(first)
+        yield _twice(subject, constraint, first, "moved", is_note=in_steps)
 
 
 def _before(
@@ -141,32 +130,18 @@ def _function(annotation: Annotation) -> tuple[str, str] | None:
     )
 
 
-def _conflict(
-    subject: Subject, annotation: Annotation, other: Annotation, *, chained: bool
-) -> Message:
-    where = f" at {source_text(other.source)}" if other.source is not None else ""
-    sliced = _cuts(other, annotation) or (not chained and _cuts(annotation, other))
-    if chained:
-        message = f"It was constrained just before{where}, and is constrained differently here"
-    else:
-        message = f"The same value is constrained differently{where}"
-    message += (
-        ": each device slices what it needs from what it has."
-        if sliced
-        else ": the compiler satisfies both, and moves it from one to the other."
-    )
-    return Message(
-        message,
-        tensor=annotation.path,
-        kind="constraint",
-        source=annotation.source,
-        partitioner=subject.partitioner,
-        expected=f"{subject.words(_known(other))}{where}",
-        found=subject.words(_known(annotation)),
-        hint="Keep one of them. If the move is intended, write jax.sharding.reshard, or ignore "
-        "the rule here.",
-        severity="note" if sliced else "warning",
-    )
+def _twice(
+    subject: Subject,
+    annotation: Annotation,
+    other: Annotation,
+    how: Twice,
+    *,
+    is_note: bool,
+    is_cut: bool = False,
+) -> Sighting:
+    wanted, sharded = (subject.sharded(_known(each)) for each in (other, annotation))
+    fact = ConstrainedTwice(how, is_cut, other.source, wanted, sharded)
+    return subject.at_annotation(annotation, fact, "note" if is_note else "warning")
 
 
 def _contradict(annotation: Annotation, other: Annotation) -> bool:
@@ -200,7 +175,7 @@ def _begins(coarse: Digits, fine: Digits) -> bool:
 
 
 @rule("constraint-overridden", "warning", needs="propagated")
-def constraint_overridden(subject: Subject) -> Iterator[Message]:
+def constraint_overridden(subject: Subject) -> Iterator[Sighting]:
     """A constraint did not hold.
 
     After propagation the constrained value has another placement on the dimensions that the
@@ -223,17 +198,12 @@ def constraint_overridden(subject: Subject) -> Iterator[Message]:
             {*constraint.open_dims},
         ):
             reported.add(constraint.op)
-            yield _override(
-                subject,
-                constraint,
-                value.placement,
-                f"{partitioner_name(subject.partitioner)} decides differently for this value.",
-            )
+            yield _override(subject, constraint, value.placement)
     if subject.compiles:
         yield from _returned(subject, reported)
 
 
-def _returned(subject: Subject, reported: set[int]) -> Iterator[Message]:
+def _returned(subject: Subject, reported: set[int]) -> Iterator[Sighting]:
     """Constraints on values that the program returns, and that come back otherwise."""
     graph = subject.graph
     _ = subject.compiled
@@ -252,28 +222,17 @@ def _returned(subject: Subject, reported: set[int]) -> Iterator[Message]:
             continue  # out_shardings say otherwise, and that is what the author wants
         if _differ(constraint.placement, result.placement, {*constraint.open_dims}):
             padded = any(constraint.placement.padding(result.shape))
-            yield _override(
-                subject,
-                constraint,
-                result.placement,
-                f"it is returned as {result.name} with another sharding"
-                + (": its dimensions do not divide." if padded else "."),
-                "Make the size a multiple of the number of blocks."
-                if padded
-                else "Give the result the sharding in out_shardings.",
-            )
+            yield _override(subject, constraint, result.placement, result.name, is_padded=padded)
 
 
 def _override(
-    subject: Subject, annotation: Annotation, placement: Placement, message: str, hint: str = ""
-) -> Message:
-    return Message(
-        f"The constraint did not hold: {message}",
-        tensor=annotation.path,
-        kind="constraint",
-        source=annotation.source,
-        partitioner=subject.partitioner,
-        expected=subject.words(_known(annotation)),
-        found=subject.words(placement),
-        hint=hint,
-    )
+    subject: Subject,
+    annotation: Annotation,
+    placement: Placement,
+    result: str = "",
+    *,
+    is_padded: bool = False,
+) -> Sighting:
+    wanted, sharded = subject.sharded(_known(annotation)), subject.sharded(placement)
+    fact = Overridden(subject.partitioner, result, is_padded, wanted, sharded)
+    return subject.at_annotation(annotation, fact)

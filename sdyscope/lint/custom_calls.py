@@ -6,17 +6,14 @@ import math
 import re
 from collections.abc import Iterator
 
-from sdyscope.analysis.collectives.totals import Collective
-from sdyscope.errors import SdyscopeError, indefinite
+from sdyscope.errors import SdyscopeError
+from sdyscope.facts.lint import CallbackGathers, CallGathers, CallTakesPieces
 from sdyscope.graph import Op
 from sdyscope.graph.custom_calls import is_for_partitioner
 from sdyscope.hlo import Computation, HloModule, Instruction
-from sdyscope.lint.rule import Message, rule
+from sdyscope.lint.rule import Sighting, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.passing import passing
-from sdyscope.values.source import SourceLocation
-from sdyscope.words.counts import size, times_text
-from sdyscope.words.mesh import over_text
 
 _CALLBACK = re.compile(r"callback|host_compute|xla_python", re.IGNORECASE)
 
@@ -37,7 +34,7 @@ def _calls(subject: Subject) -> Iterator[Op]:
 
 
 @rule("collective-before-custom-call", "warning", needs="propagated")
-def collective_before_custom_call(subject: Subject) -> Iterator[Message]:
+def collective_before_custom_call(subject: Subject) -> Iterator[Sighting]:
     """A custom call's operand needs a collective.
 
     The partitioner can't see into a custom call (an FFI kernel, LAPACK) and does not know how to
@@ -65,7 +62,7 @@ def collective_before_custom_call(subject: Subject) -> Iterator[Message]:
         yield from _predicted(subject, calls)
 
 
-def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator[Message]:
+def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator[Sighting]:
     collectives = {collective.name: collective for collective in subject.collectives.collectives}
     lines = {(op.call_target, subject.source(op)) for op in calls}
     targets = {op.call_target for op in calls}
@@ -85,20 +82,11 @@ def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator
                 if collective is None or (target, source) in reported:
                     continue
                 reported.add((target, source))
-                over = over_text(collective.axes, subject.collectives.mesh)
-                yield _feeds(
-                    subject,
-                    target,
-                    source,
-                    f"The custom call {target} gets its operand by {indefinite(collective.kind)} "
-                    f"over {over or 'devices'}, of {size(collective.bytes)}{_times(collective)}: "
-                    "the partitioner can't split the call, and gives each device all of it.",
-                    subject.compiled.tags.get(instruction.name, ()),
-                )
-
-
-def _times(collective: Collective) -> str:
-    return f", {times_text(collective.count)}" if collective.count > 1 else ""
+                tags = subject.compiled.tags.get(instruction.name, ())
+                node = next((path[-1] for path in tags if path), None)
+                scope = "" if node is None else subject.scope(subject.graph.ops[node])
+                fact = CallGathers(target, subject.sending([collective]), collective.bytes)
+                yield Sighting(fact, scope or target, "op", source, subject.partitioner)
 
 
 def _behind(computation: Computation, instruction: Instruction) -> Iterator[str]:
@@ -119,7 +107,7 @@ def _behind(computation: Computation, instruction: Instruction) -> Iterator[str]
         level = further
 
 
-def _predicted(subject: Subject, calls: list[Op]) -> Iterator[Message]:
+def _predicted(subject: Subject, calls: list[Op]) -> Iterator[Sighting]:
     """Calls without a sharding rule of which an operand is in pieces."""
     for op in calls:
         if op.sharding_rule is not None:
@@ -128,41 +116,14 @@ def _predicted(subject: Subject, calls: list[Op]) -> Iterator[Message]:
             place = subject.placement((producer.id, edge.result))
             if place is None or not any(shards > 1 for shards in place.shards):
                 continue
-            name = subject.value_name((producer.id, edge.result))
-            yield _feeds(
-                subject,
-                op.call_target or "",
-                subject.source(op),
-                f"The operand {name} of the custom call {op.call_target} is "
-                f"{subject.words(place)}; the partitioner can't split the call, and will give each "
-                "device all of it.",
-                ((op.id,),),
-            )
+            operand = subject.named((producer.id, edge.result))
+            fact = CallTakesPieces(op.call_target or "", operand, subject.sharded(place))
+            yield subject.at_op(op, fact)
             break
 
 
-def _feeds(
-    subject: Subject,
-    target: str,
-    source: SourceLocation | None,
-    message: str,
-    tags: tuple[tuple[int, ...], ...],
-) -> Message:
-    node = next((path[-1] for path in tags if path), None)
-    scope = "" if node is None else subject.scope(subject.graph.ops[node])
-    return Message(
-        message,
-        tensor=scope or target,
-        kind="op",
-        source=source,
-        partitioner=subject.partitioner,
-        hint="Call it in a shard_map, or tell the partitioner how to split it "
-        "(jax.experimental.custom_partitioning).",
-    )
-
-
 @rule("host-callback-gathers", "warning", needs="propagated")
-def host_callback_gathers(subject: Subject) -> Iterator[Message]:
+def host_callback_gathers(subject: Subject) -> Iterator[Sighting]:
     """A host callback gathers its operands.
 
     `jax.debug.callback`, `jax.debug.print`, `io_callback` and `pure_callback` outside of a
@@ -176,25 +137,16 @@ def host_callback_gathers(subject: Subject) -> Iterator[Message]:
     for op in _calls(subject):
         if not _CALLBACK.search(op.call_target or ""):
             continue
-        sent, first = 0, ""
+        sent, first = 0, None
         for producer, edge in subject.graph.operands(op):
             place = subject.placement((producer.id, edge.result))
             if place is None or math.prod(place.shards) == 1:
                 continue
             sizes = [size or 0 for size in edge.type.shape or ()]
             sent += place.bytes_per_device(sizes, edge.type.dtype) * math.prod(place.shards)
-            first = first or subject.value_name((producer.id, edge.result))
+            first = first or subject.named((producer.id, edge.result))
         source = subject.source(op)
-        if not sent or (source, first) in reported:
+        if first is None or not sent or (source, first) in reported:
             continue
         reported.add((source, first))
-        yield Message(
-            f"A callback to the host takes {first} whole, but it is sharded: {size(sent)} are "
-            "gathered on each call.",
-            tensor=subject.scope(op) or op.call_target or "",
-            kind="op",
-            source=source,
-            partitioner=subject.partitioner,
-            hint="Pass the callback a summary, call it in a shard_map on each device's block, "
-            "or remove it.",
-        )
+        yield subject.at_op(op, CallbackGathers(first, sent))

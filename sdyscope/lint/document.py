@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from sdyscope.facts.account import Account, Unknown
@@ -34,35 +35,6 @@ class RuleDocument:
     summary: str
     explanation: str
     findings: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class LintedProgram:
-    """What was found in one program of a directory.
-
-    Attributes:
-        name: the program's name.
-        passed: whether there is nothing worse than a note.
-        partitioners: under which the program was looked at; none of a compiled program's text.
-        findings: what was found, errors first.
-        not_run: the rules that were not run.
-        account: what is not known of the program, at the stages that were looked at.
-        hardware: what the compiled program that rules looked at was compiled for; null where none
-            did, or a recorded run compiled it.
-        device_kind: what the compiler calls such a device; null where no rule looked at a compiled
-            program.
-        compiled_by: the JAX that compiled it, such as `JAX 0.10.2`; null likewise.
-    """
-
-    name: str
-    passed: bool
-    partitioners: tuple[Partitioner, ...]
-    findings: tuple[Finding, ...]
-    not_run: tuple[NotRun, ...]
-    account: Account
-    hardware: Hardware | None = None
-    device_kind: str | None = None
-    compiled_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +68,7 @@ class Lint:
     findings: tuple[Finding, ...]
     not_run: tuple[NotRun, ...]
     account: Account
-    programs: tuple[LintedProgram, ...] = ()
+    programs: tuple[Linted, ...] = ()
     hardware: Hardware | None = None
     device_kind: str | None = None
     compiled_by: str | None = None
@@ -107,47 +79,36 @@ class Lint:
         return not self.account and not any(program.account for program in self.programs)
 
 
-def lint_document(name: str, linted: Linted) -> Lint:
+def lint_document(linted: Linted) -> Lint:
     """The document of what the rules found in a program."""
-    counts = {rule.name: 0 for rule in linted.rules}
-    for finding in linted.findings:
-        counts[finding.rule] += 1
     return Lint(
-        name=name,
+        name=linted.name,
         passed=linted.passed,
         partitioners=linted.partitioners,
-        rules=tuple(_rule(rule, counts[rule.name]) for rule in linted.rules),
+        rules=_rules(linted),
         findings=linted.findings,
         not_run=linted.not_run,
         account=linted.account,
-        hardware=None if linted.compiled is None else linted.compiled.hardware,
-        device_kind=None if linted.compiled is None else linted.compiled.device_kind or None,
+        hardware=linted.hardware,
+        device_kind=linted.device_kind,
         compiled_by=linted.compiled_by,
     )
 
 
-def directory_document(name: str, programs: Sequence[Lint], unread: Mapping[str, str]) -> Lint:
+def directory_document(name: str, programs: Sequence[Linted], unread: Mapping[str, str]) -> Lint:
     """The document of what the rules found in each program of a directory.
 
     Args:
         name: the directory, as it was named.
-        programs: the documents of its programs, one at least.
+        programs: what they found in its programs, one at least.
         unread: why a file of it could not be read.
     """
-    counts = [{rule.name: rule.findings or 0 for rule in program.rules} for program in programs]
-    rules = tuple(
-        replace(rule, findings=sum(count[rule.name] for count in counts))
-        for rule in programs[0].rules
-    )
+    under = (partitioner for program in programs for partitioner in program.partitioners)
     return Lint(
         name=name,
         passed=all(program.passed for program in programs),
-        partitioners=tuple(
-            dict.fromkeys(
-                partitioner for program in programs for partitioner in program.partitioners
-            )
-        ),
-        rules=rules,
+        partitioners=tuple(dict.fromkeys(under)),
+        rules=_rules(*programs),
         findings=(),
         not_run=(),
         account=Account(
@@ -156,20 +117,7 @@ def directory_document(name: str, programs: Sequence[Lint], unread: Mapping[str,
                 for file, reason in unread.items()
             )
         ),
-        programs=tuple(
-            LintedProgram(
-                program.name or "",
-                program.passed,
-                program.partitioners,
-                program.findings,
-                program.not_run,
-                program.account,
-                program.hardware,
-                program.device_kind,
-                program.compiled_by,
-            )
-            for program in programs
-        ),
+        programs=tuple(programs),
     )
 
 
@@ -184,6 +132,12 @@ def rules_document(rules: Sequence[Rule]) -> Lint:
         not_run=(),
         account=Account(),
     )
+
+
+def _rules(*programs: Linted) -> tuple[RuleDocument, ...]:
+    """The rules that were chosen, alike for all programs, with what they found in these."""
+    counts = Counter(finding.rule for program in programs for finding in program.findings)
+    return tuple(_rule(rule, counts[rule.name]) for rule in programs[0].rules)
 
 
 def _rule(rule: Rule, findings: int | None) -> RuleDocument:

@@ -8,10 +8,9 @@ from sdyscope.analysis.collectives.layout_copies import LayoutCopy, layout_copie
 from sdyscope.analysis.collectives.totals import Collective
 from sdyscope.analysis.cost.roofline import memory
 from sdyscope.analysis.cost.work import count_work
-from sdyscope.lint.rule import FEW_BYTES, Message, rule
+from sdyscope.facts.lint import SIDES, LayoutCopied
+from sdyscope.lint.rule import FEW_BYTES, Sighting, rule
 from sdyscope.lint.subject import Subject
-from sdyscope.words.counts import listed, sentence, size
-from sdyscope.words.mesh import over_text
 
 #: Copies that are a smaller part of what a device reads and writes in a step are not worth a word.
 _WORTH = 0.05
@@ -26,7 +25,7 @@ _WHOLE = frozenset(
 
 
 @rule("layout-copied", "note", needs="compiled")
-def layout_copied(subject: Subject) -> Iterator[Message]:
+def layout_copied(subject: Subject) -> Iterator[Sighting]:
     """A tensor is copied into another layout for a collective.
 
     A collective sends what lies together in memory. Where blocks are gathered or exchanged along a
@@ -62,51 +61,23 @@ def layout_copied(subject: Subject) -> Iterator[Message]:
     for key, members in groups.items():
         # A copy reads and writes.
         if totals[key] >= FEW_BYTES and 2 * totals[key] >= _WORTH * step:
-            yield _message(subject, members, totals[key], step)
+            yield _seen(subject, members, totals[key], step)
 
 
-def _message(
+def _seen(
     subject: Subject, members: Sequence[tuple[Collective, LayoutCopy]], total: int, step: float
-) -> Message:
+) -> Sighting:
     collective, copy = max(members, key=lambda pair: pair[1].bytes)
-    sides = [side for side in ("operand", "result") if any(c.side == side for _, c in members)]
-    part = collective.largest
-    along = "" if copy.dimension is None else f", along dimension {copy.dimension},"
-    over = over_text(collective.axes, subject.explained_collectives.mesh)
-    return Message(
-        f"The {listed(sides)} of this {collective.kind} over {over}{along} {_is(sides)} copied "
-        f"into another layout: a device copies {size(total)} per step, which is "
-        f"{2 * total / step:.0%} of what it reads and writes.",
-        tensor=f"{part.scope}/{part.primitive}".strip("/") or collective.name,
-        kind="collective",
-        source=part.source,
-        partitioner=subject.partitioner,
-        hint=_hint(collective, copy),
-    )
-
-
-def _hint(collective: Collective, copy: LayoutCopy) -> str:
-    outermost = copy.around[-1]
-    if copy.dimension is None or copy.dimension == outermost:
-        return (
-            "The ops around it take another layout than the collective: shard another dimension, "
-            "or let the program have its dimensions in another order."
-        )
-    remedies = []
+    part, outermost = collective.largest, copy.around[-1]
     (block,) = collective.largest.shapes[:1]
-    if block.dimensions[outermost] % (collective.group_size or 1) == 0:
-        remedies.append(
-            f"shard dimension {outermost}, which is outermost in the ops around it, instead of "
-            f"dimension {copy.dimension}"
-        )
-    if collective.kind == "all-gather" and collective.largest.primitive not in _WHOLE:
-        remedies.append(
-            f"let the next op contract dimension {copy.dimension}: then a sum takes the place of "
-            "the gather"
-        )
-    remedies = remedies or ["let the program have its dimensions in another order"]
-    return sentence(", or ".join(remedies))
-
-
-def _is(sides: Sequence[str]) -> str:
-    return "are" if len(sides) > 1 else "is"
+    fact = LayoutCopied(
+        subject.sending([collective]),
+        tuple(side for side in SIDES if any(each.side == side for _, each in members)),
+        total,
+        2 * total / step,
+        copy.dimension,
+        outermost,
+        block.dimensions[outermost] % (collective.group_size or 1) == 0,
+        collective.kind == "all-gather" and part.primitive not in _WHOLE,
+    )
+    return subject.at_part(part, collective.name, fact)

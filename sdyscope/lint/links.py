@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.cost.links import Level, axes_levels
 from sdyscope.analysis.cost.order import WORTH, best_order, bytes_by_axes, slowest
+from sdyscope.facts.lint import SlowLink, SlowOrder
 from sdyscope.hardware.specs import Chip, chip_of
 from sdyscope.hardware.topology import Topology
-from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, Unavailable, rule
-from sdyscope.lint.subject import NO_HARDWARE, Subject
+from sdyscope.lint.rule import FEW_BYTES, NotApplicable, Sighting, Unavailable, rule
+from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import AxisRef, Mesh
-from sdyscope.words.counts import size
+from sdyscope.words.lint import NO_HARDWARE
 
 #: A link that is that much slower than another is slow.
 _SLOWER = 4.0
@@ -40,7 +41,7 @@ def _hardware(subject: Subject) -> tuple[Topology, Chip, Mesh]:
 
 
 @rule("mesh-order", "warning", needs="compiled")
-def mesh_order(subject: Subject) -> Iterator[Message]:
+def mesh_order(subject: Subject) -> Iterator[Sighting]:
     """Another order of the mesh's axes would send over faster links.
 
     Devices are numbered so that neighbours in the last axes are neighbours in hardware: on one
@@ -62,17 +63,13 @@ def mesh_order(subject: Subject) -> Iterator[Message]:
         return
     if sum(sent.values()) < FEW_BYTES:
         return
-    yield Message(
-        f"With the axes in the order {', '.join(best.axes)} the same bytes are sent in "
-        f"{100 * best.seconds / now.seconds:.0f} % of the time: "
-        f"{', '.join(now.axes)} puts what is sent most over the slowest links.",
-        partitioner=subject.partitioner,
-        hint=f"Make the mesh with its axes in the order {', '.join(best.axes)}.",
+    yield Sighting(
+        SlowOrder(now.axes, best.axes, best.seconds / now.seconds), partitioner=subject.partitioner
     )
 
 
 @rule("axis-over-slow-link", "warning", needs="compiled")
-def axis_over_slow_link(subject: Subject) -> Iterator[Message]:
+def axis_over_slow_link(subject: Subject) -> Iterator[Sighting]:
     """Most of what is sent goes over the slowest links.
 
     An axis runs over links that are at least four times slower than those of another axis (between
@@ -100,10 +97,6 @@ def axis_over_slow_link(subject: Subject) -> Iterator[Message]:
         if rates[fastest] < _SLOWER * rate or own <= total / 2 or own < FEW_BYTES:
             continue
         slow = min(levels[name], key=lambda level: level.bandwidth or math.inf)
-        yield Message(
-            f"{size(own)} of the {size(total)} that a device sends go over {name}, whose slowest "
-            f"links ({slow.name}) are {rates[fastest] / rate:.0f} times slower than those of "
-            f"{fastest}.",
-            partitioner=subject.partitioner,
-            hint=f"Let {name} fit on fast links, or shard over it only what is sent seldom.",
-        )
+        factor = rates[fastest] / rate
+        fact = SlowLink(name, own, total, slow.name, fastest, factor)
+        yield Sighting(fact, partitioner=subject.partitioner)

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from sdyscope.analysis.naming.globs import glob
 from sdyscope.errors import TargetError
-from sdyscope.facts.findings import Severity
+from sdyscope.facts.findings import Observation, Severity
 from sdyscope.lint.mapping_findings import LogicalTensor, mapping_findings
 from sdyscope.lint.rule import NotApplicable, Rule, documented
 from sdyscope.lint.subject import Subject
 from sdyscope.mesh_config import MappedMesh
-from sdyscope.words.findings import Finding
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class LogicalAxes:
     activations: Mapping[str, Sequence[str]]
 
 
-def _mapping_findings(subject: Subject) -> tuple[Finding, ...]:
+def _observations(subject: Subject) -> tuple[Observation, ...]:
     logical = subject.logical
     if logical is None:
         raise NotApplicable(subject.no_logical)
@@ -73,12 +72,12 @@ activations))`."""
 
 
 def _mapped(name: str, severity: Severity, documentation: str, more: str = "") -> Rule:
-    """A rule that says what the mappings' own check found under its name."""
+    """A rule that tells what the mappings' own check sees under its name."""
     return documented(
         name,
         severity,
         f"{inspect.cleandoc(documentation)}\n\n{_GIVEN} {more}",
-        lambda subject: (finding for finding in _mapping_findings(subject) if finding.rule == name),
+        lambda subject: (each for each in _observations(subject) if each.rule == name),
     )
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from sdyscope.analysis.collectives.totals import Collective
-from sdyscope.facts.propagated import ValueId
+from sdyscope.facts.lint import GatheredInLoop, ScannedSharded
 from sdyscope.graph import Op, OpGraph
 from sdyscope.hlo import Computation, Instruction, call_sites
 from sdyscope.hlo.loops import given_element
-from sdyscope.lint.rule import Message, rule, severity_of
+from sdyscope.lint.rule import Sighting, rule, severity_of
 from sdyscope.lint.subject import Subject
 from sdyscope.values.passing import opcodes
 from sdyscope.values.placement import Placement
-from sdyscope.words.counts import size, times_text
-from sdyscope.words.mesh import over_text
 
 _PASSING = opcodes("unchanged", "shape")
 
@@ -35,7 +34,7 @@ _VARYING = frozenset(
 
 
 @rule("gathered-in-loop", "warning", needs="compiled")
-def gathered_in_loop(subject: Subject) -> Iterator[Message]:
+def gathered_in_loop(subject: Subject) -> Iterator[Sighting]:
     """The same value is gathered in every iteration of a loop.
 
     An all-gather inside a loop whose operand is the same each time: a weight that a scan over
@@ -116,32 +115,23 @@ def _is_carried(body: Computation, instruction: Instruction, carried: Sequence[s
     return given_element(body, body.behind(carried[index], _PASSING)) == index
 
 
-def _gathered(subject: Subject, collective: Collective) -> Message:
+def _gathered(subject: Subject, collective: Collective) -> Sighting:
     explained = {
         collective.name: collective for collective in subject.explained_collectives.collectives
     }
     part = explained.get(collective.name, collective).largest
     origin = part.origin
-    value = origin.value if origin is not None else ""
     saves = (collective.count - 1) * sum(part.sent for part in collective.parts)
-    times = times_text(collective.count, unknown=collective.unknown_trips)
-    over = over_text(collective.axes, subject.collectives.mesh)
-    source = part.source or (origin.source if origin is not None else None)
-    return Message(
-        f"The same value is gathered over {over or 'devices'} in each iteration of a loop, {times}"
-        f": a device sends {size(saves)} for data it already had.",
-        tensor=value or f"{part.scope}/{part.primitive}".strip("/") or collective.name,
-        kind="collective",
-        source=source,
-        partitioner=subject.partitioner,
-        hint="Gather it once before the loop, with a constraint there, if a device can hold "
-        f"{size(part.bytes)} meanwhile; else it is the price of memory, and can be ignored.",
-        severity=severity_of(saves, at_least=collective.unknown_trips),
-    )
+    severity = severity_of(saves, at_least=collective.unknown_trips)
+    fact = GatheredInLoop(subject.sending([collective], saves), part.bytes)
+    seen = subject.at_part(part, collective.name, fact, severity)
+    if origin is None:
+        return seen
+    return replace(seen, tensor=origin.value or seen.tensor, source=part.source or origin.source)
 
 
 @rule("scanned-dimension-sharded", "warning", needs="propagated")
-def scanned_dimension_sharded(subject: Subject) -> Iterator[Message]:
+def scanned_dimension_sharded(subject: Subject) -> Iterator[Sighting]:
     """A loop runs over a sharded dimension.
 
     The layers of a scan are stacked along a dimension, and that dimension is sharded over a mesh
@@ -171,7 +161,9 @@ def scanned_dimension_sharded(subject: Subject) -> Iterator[Message]:
             what = subject.names.name(stack)
             if what not in reported:
                 reported.add(what)
-                yield _scanned_finding(subject, op, stack, dim, place, what, name)
+                is_read = name == "dynamic_slice"
+                fact = ScannedSharded(dim, whole[dim] or 0, is_read, subject.sharded(place))
+                yield replace(subject.at_op(op, fact), tensor=what)
 
 
 def _in_loop(graph: OpGraph, op: Op) -> bool:
@@ -196,20 +188,3 @@ def _cut(
     for dim, (extent, taken) in enumerate(zip(whole, part, strict=True)):
         if taken == 1 and extent is not None and extent > 1 and place.shards[dim] > 1:
             yield dim
-
-
-def _scanned_finding(
-    subject: Subject, op: Op, stack: ValueId, dim: int, place: Placement, what: str, name: str
-) -> Message:
-    size = (subject.graph.ops[stack[0]].types[stack[1]].shape or ())[dim]
-    does = "takes one of" if name == "dynamic_slice" else "puts one into"
-    return Message(
-        f"A loop {does} the {size} elements of dimension {dim} in each iteration, and that "
-        "dimension is sharded: each iteration moves all of it, or all but one device wait.",
-        tensor=what,
-        kind="op",
-        source=op.source,
-        partitioner=subject.partitioner,
-        found=subject.words(place),
-        hint="Leave the scanned dimension unsharded, and shard another one.",
-    )

@@ -6,18 +6,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sdyscope.errors import TargetError, did_you_mean
-from sdyscope.mesh_config.mapped_mesh import (
-    AxisMapping,
-    MappedMesh,
-    MappingName,
-    repeated_hint,
-    repeated_words,
-)
+from sdyscope.errors import TargetError
+from sdyscope.facts.findings import Observation, Severity
+from sdyscope.facts.lint import LogicalCollide, LogicalIndivisible, LogicalUnused, LogicalWhole
+from sdyscope.mesh_config.mapped_mesh import AxisMapping, MappedMesh, MappingName
 from sdyscope.mesh_config.mesh_shape import names_of
-from sdyscope.words.counts import counted, listed
-from sdyscope.words.findings import Finding
-from sdyscope.words.mesh import sizes_words
+from sdyscope.words.counts import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +50,7 @@ def mapping_findings(
     activations: Sequence[LogicalTensor] = (),
     *,
     sizes: Mapping[str, int] | None = None,
-) -> tuple[Finding, ...]:
+) -> tuple[Observation, ...]:
     """Checks the mappings of a mesh against the tensors of a model.
 
     Parameters are held under ``param_mapping`` and computed with under ``compute_mapping``;
@@ -103,7 +97,7 @@ def _unused(
     param: AxisMapping,
     tensors: Iterable[LogicalTensor],
     has_activations: bool,
-) -> Iterator[Finding]:
+) -> Iterator[Observation]:
     """Logical axes of the mappings that no tensor has."""
     known = sorted({axis for tensor in tensors for axis in tensor.axes})
     named: dict[str, list[MappingName]] = {}
@@ -115,48 +109,33 @@ def _unused(
     for logical, where in named.items():
         if logical == config.batch_axis_name and logical not in given and not has_activations:
             continue  # no parameter has it
-        close = did_you_mean(logical, known)
-        rename = "Rename the entry or the axis of the model; the model has"
-        yield Finding(
-            rule="logical-axis-unused",
-            severity="warning" if logical in given or logical in ("embed", "batch") else "note",
-            message=f"No tensor has the logical axis {logical!r} of {listed(where)}, so that "
-            "the entry shards nothing.",
-            hint=f"{close} {rename} {', '.join(known) or 'none'}.".lstrip(),
+        severity: Severity = (
+            "warning" if logical in given or logical in ("embed", "batch") else "note"
         )
+        fact = LogicalUnused(logical, tuple(where), tuple(known))
+        yield Observation("logical-axis-unused", severity, fact)
 
 
-def _repeated(under: Sequence[AxisMapping], tensor: LogicalTensor) -> Iterator[Finding]:
+def _repeated(under: Sequence[AxisMapping], tensor: LogicalTensor) -> Iterator[Observation]:
     collisions: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for mapping in under:
         for collision in mapping.repeated(tensor.axes):
             collisions.setdefault(collision, []).append(mapping.name)
     for (axis, dims), where in collisions.items():
-        yield Finding(
-            rule="logical-axes-collide",
-            severity="error",
-            message=repeated_words(where, axis, dims, tensor.axes, tensor.name),
-            tensor=tensor.name,
-            hint=repeated_hint(where, dims),
-        )
+        fact = LogicalCollide(tensor.name, tuple(where), axis, dims, tensor.axes)
+        yield Observation("logical-axes-collide", "error", fact, tensor.name)
 
 
 def _whole(
     mapping: AxisMapping, tensor: LogicalTensor, sizes: Mapping[str, int] | None
-) -> Iterator[Finding]:
+) -> Iterator[Observation]:
     axes = [axis for dim in tensor.axes for axis in mapping.axes.get(dim, ())]
     if axes or len(tensor.axes) < 2:  # biases and scales are small
         return
     if sizes is not None and math.prod(sizes.values()) == 1:
         return
-    yield Finding(
-        rule="parameter-not-sharded",
-        severity="note",
-        message=f"{tensor.name} [{', '.join(tensor.axes)}] is whole on every device: "
-        f"{mapping.name} maps none of its logical axes.",
-        tensor=tensor.name,
-        hint=f"Name its main dimension 'embed', or map one of its axes in {mapping.name}.",
-    )
+    fact = LogicalWhole(tensor.name, mapping.name, tensor.axes)
+    yield Observation("parameter-not-sharded", "note", fact, tensor.name)
 
 
 def _divides(
@@ -165,7 +144,7 @@ def _divides(
     compute: AxisMapping,
     tensor: LogicalTensor,
     sizes: Mapping[str, int],
-) -> Iterator[Finding]:
+) -> Iterator[Observation]:
     for dim, size in zip(tensor.axes, tensor.shape or (), strict=bool(tensor.shape)):
         indivisible: dict[tuple[str, ...], list[MappingName]] = {}
         for mapping in under:
@@ -173,19 +152,11 @@ def _divides(
             if size % math.prod(sizes[axis] for axis in axes):
                 indivisible.setdefault(axes, []).append(mapping.name)
         for axes, where in indivisible.items():
-            blocks = math.prod(sizes[axis] for axis in axes)
-            over = sizes_words({axis: sizes[axis] for axis in axes})
-            others = [
+            fitting = tuple(
                 mapping.name
                 for mapping in (param, compute)
                 if not size % math.prod(sizes[axis] for axis in mapping.axes.get(dim, ()))
-            ]
-            yield Finding(
-                rule="logical-not-divisible",
-                severity="error",
-                message=f"Under {listed(where)}, dimension {dim!r} of {tensor.name} has size "
-                f"{size:,}, which does not divide into {blocks:,} over {over}.",
-                tensor=tensor.name,
-                hint=f"Make it a multiple of {blocks:,}, or map {dim!r} to fewer devices."
-                + (f" Under {others[0]} it does divide: was that one meant?" if others else ""),
             )
+            over = tuple((axis, sizes[axis]) for axis in axes)
+            fact = LogicalIndivisible(tensor.name, tuple(where), dim, size, over, fitting)
+            yield Observation("logical-not-divisible", "error", fact, tensor.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sdyscope.analysis.memory.held import HeldKind, group_of
@@ -11,13 +10,13 @@ from sdyscope.analysis.naming.paths import Leaf
 from sdyscope.errors import ConversionError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.sharded import Sharded
 from sdyscope.facts.tensors import Tensor, TensorTable
-from sdyscope.values.convert import name_axes, to_named_sharding, to_placement
+from sdyscope.values.convert import name_axes, to_placement
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import UNCONSTRAINED
-from sdyscope.words.sharding import placement_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +25,22 @@ class Placed:
 
     Attributes:
         row: its row in the table.
-        shape: its shape.
-        placement: where it is: as requested, as it is written in the module, or, where both leave
-            it open, as it was compiled; None where none of them is known.
+        sharded: where it is: as requested, as it is written in the module, or, where both leave it
+            open, as it was compiled; without a placement where none of them is known.
     """
 
     row: Tensor
-    shape: tuple[int, ...]
-    placement: Placement | None
+    sharded: Sharded
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self.sharded.shape or ()
+
+    @property
+    def placement(self) -> Placement | None:
+        """Where it is, if that is known."""
+        return self.sharded.placement
 
     @property
     def name(self) -> str:
@@ -64,13 +71,16 @@ class Placed:
     @property
     def bytes_per_device(self) -> int:
         """Bytes of what a device holds; of all of it where that is not known."""
-        if self.placement is None:
-            return self.bytes
-        return self.placement.bytes_per_device(self.shape, self.row.dtype)
+        known = self.sharded.bytes_per_device
+        return self.bytes if known is None else known
 
 
 def placed(
-    table: TensorTable, kind: HeldKind, partitioner: Partitioner, compiled: Compiled | None
+    table: TensorTable,
+    kind: HeldKind,
+    partitioner: Partitioner,
+    compiled: Compiled | None,
+    mesh: Mesh | None,
 ) -> tuple[Placed, ...]:
     """The arguments or the results that are in a module.
 
@@ -79,6 +89,7 @@ def placed(
         kind: which of them.
         partitioner: whose module.
         compiled: the compiled program, where there is one.
+        mesh: the mesh to name axes of, where there is one.
     """
     tensors = []
     for row in table.tensors:
@@ -90,7 +101,7 @@ def placed(
             place = there.placement
         if place is None and there.index is not None and compiled is not None:
             place = compiled.placement(kind, there.index, len(row.shape))
-        tensors.append(Placed(row, row.shape, place))
+        tensors.append(Placed(row, Sharded(None, row.shape, row.dtype, place, mesh)))
     return tuple(tensors)
 
 
@@ -114,11 +125,3 @@ def axes_of(place: Placement, mesh: Mesh) -> tuple[tuple[str, ...], ...]:
         tuple(dict.fromkeys(axis.name for axis in name_axes(digits, mesh, place.order)))
         for digits in place.dims
     )
-
-
-def spec_words(place: Placement, shape: Sequence[int], mesh: Mesh) -> str:
-    """A placement as a PartitionSpec, or in words where none can say it."""
-    try:
-        return str(to_named_sharding(place, len(shape), mesh).spec)
-    except ConversionError:
-        return placement_text(place, mesh)

@@ -8,23 +8,17 @@ from sdyscope.analysis.collectives.rematerializations import rematerializations
 from sdyscope.analysis.naming.resolve import plain_scope
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
+from sdyscope.facts.lint import Replicating
 from sdyscope.facts.rematerializations import Rematerialization
-from sdyscope.facts.sharded import Sharded
 from sdyscope.graph.op_kinds import is_elementwise
 from sdyscope.hlo import read_hlo
-from sdyscope.lint.rule import Message, Unavailable, rule
+from sdyscope.lint.rule import Sighting, Unavailable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.placement import Placement
-from sdyscope.words.sharding import placed_text
-
-_HINT = (
-    "Reshard in steps that XLA supports, with a constraint in between, or make the two "
-    "shardings more similar: change one axis or one dimension at a time."
-)
 
 
 @rule("full-rematerialization", "warning", needs="propagated")
-def full_rematerialization(subject: Subject) -> Iterator[Message]:
+def full_rematerialization(subject: Subject) -> Iterator[Sighting]:
     """XLA replicates a tensor on every device to reshard it.
 
     XLA's partitioner goes from one sharding to another by slices, all-to-alls, permutes and
@@ -51,7 +45,7 @@ def full_rematerialization(subject: Subject) -> Iterator[Message]:
     yield from _predicted(subject)
 
 
-def _confirmed(subject: Subject) -> Iterator[Message]:
+def _confirmed(subject: Subject) -> Iterator[Sighting]:
     """What XLA itself logs, each line of the program once."""
     groups: dict[object, list[Rematerialization]] = {}
     logged = subject.collectives.rematerializations
@@ -65,26 +59,13 @@ def _confirmed(subject: Subject) -> Iterator[Message]:
         groups.setdefault((key, move.before, move.after), []).append(move)
     for alike in groups.values():
         first = alike[0]
-        times = f" (likewise for {len(alike)} ops of this line)" if len(alike) > 1 else ""
+        wanted, sharded = first.moved_to or first.after, first.moved_from or first.before
         name = f"{first.scope}/{first.primitive}".strip("/") or first.operation
-        yield Message(
-            "XLA can't reshard it without replicating the whole tensor on every device, and "
-            f"logs that{times}.",
-            tensor=name,
-            kind="op",
-            source=first.source,
-            partitioner=subject.partitioner,
-            expected=f"to {_words(first.moved_to, first.after)}",
-            found=f"from {_words(first.moved_from, first.before)}",
-            hint=_HINT,
-        )
+        fact = Replicating(wanted, sharded, len(alike))
+        yield Sighting(fact, name, "op", first.source, subject.partitioner)
 
 
-def _words(sharded: Sharded | None, text: str) -> str:
-    return text if sharded is None else placed_text(sharded)
-
-
-def _predicted(subject: Subject) -> Iterator[Message]:
+def _predicted(subject: Subject) -> Iterator[Sighting]:
     """What XLA logs about the program's constraints alone, where they move a value."""
     from sdyscope.stages.compiled.reshard_probe import Probe, probe
 
@@ -104,17 +85,8 @@ def _predicted(subject: Subject) -> Iterator[Message]:
         if names[asked] not in wrong or key in reported:
             continue
         reported.add(key)
-        yield Message(
-            "XLA will not be able to reshard it without replicating the whole tensor on every "
-            "device. This is predicted: XLA compiled this resharding alone.",
-            tensor=tensor.path,
-            kind="constraint",
-            source=tensor.source,
-            partitioner=subject.partitioner,
-            expected=f"to {subject.words(after)}",
-            found=f"from {subject.words(before)}",
-            hint=_HINT,
-        )
+        fact = Replicating(subject.sharded(after), subject.sharded(before), 0)
+        yield subject.at_annotation(tensor, fact)
 
 
 def _moves(subject: Subject) -> list[tuple[Annotation, Placement, Placement]]:

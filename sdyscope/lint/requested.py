@@ -6,26 +6,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sdyscope.errors import FallbackError, SdyscopeError
-from sdyscope.facts.findings import Severity
-from sdyscope.lint.rule import Message, Rule, documented, rule
+from sdyscope.facts.findings import Observation, Severity
+from sdyscope.facts.lint import FellBack
+from sdyscope.lint.rule import Rule, Sighting, documented, rule
 from sdyscope.lint.subject import Subject
-from sdyscope.words.findings import Finding
 
 
-def _findings(subject: Subject, name: str) -> Iterator[Finding]:
+def _observations(subject: Subject, name: str) -> Iterator[Observation]:
     """What ``check`` found under a name."""
-    for finding in subject.checked.findings:
-        if finding.rule == name and finding.partitioner in (None, subject.partitioner):
-            yield finding
+    for observation in subject.checked:
+        if observation.rule == name and observation.partitioner in (None, subject.partitioner):
+            yield observation
 
 
 def _checked(name: str, severity: Severity, documentation: str) -> Rule:
     """A rule that says what ``check`` found under its name."""
-    return documented(name, severity, documentation, lambda subject: _findings(subject, name))
+    return documented(name, severity, documentation, lambda subject: _observations(subject, name))
 
 
 @rule("silent-fallback", "error")
-def silent_fallback(subject: Subject) -> Iterator[Message | Finding]:
+def silent_fallback(subject: Subject) -> Iterator[Sighting | Observation]:
     """Shardy was requested, but GSPMD runs.
 
     The module is lowered for a partitioner other than requested, or XLA found annotations of both
@@ -37,13 +37,13 @@ def silent_fallback(subject: Subject) -> Iterator[Message | Finding]:
     elsewhere: exported functions, custom calls with annotations of their own. The compiler's log is
     only known for a compiled program.
     """
-    yield from _findings(subject, "silent-fallback")
+    yield from _observations(subject, "silent-fallback")
     if not subject.compiles:
         return
     try:
         _ = subject.compiled
     except FallbackError as error:
-        yield Message(error.message, partitioner=subject.partitioner, hint=error.hint or "")
+        yield Sighting(FellBack(error.message, error.hint or ""), partitioner=subject.partitioner)
     except SdyscopeError:
         return  # the rules that need the compiled program say why there is none
 
@@ -61,15 +61,15 @@ mixed_attributes = _checked(
 
 
 @rule("not-lowerable", "error")
-def not_lowerable(subject: Subject) -> Iterator[Finding]:
+def not_lowerable(subject: Subject) -> Iterator[Observation]:
     """JAX can't lower the program under a partitioner.
 
     An error where there is no module at all; a note where the other partitioner has one.
     """
-    for finding in subject.checked.findings:
-        if finding.rule == "not-lowerable":
+    for observation in subject.checked:
+        if observation.rule == "not-lowerable":
             # For whom there is no module is in the sentence; under the others this is said.
-            yield replace(finding, partitioner=None)
+            yield replace(observation, partitioner=None)
 
 
 not_understood = _checked(

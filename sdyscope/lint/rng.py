@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from sdyscope.facts.lint import RandomInHalves, RandomRepeats, RandomReplicated
+from sdyscope.facts.sharded import Sharded
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.op_kinds import is_elementwise
 from sdyscope.lint.manual_bodies import ManualBody, manual_bodies
-from sdyscope.lint.rule import Message, rule
+from sdyscope.lint.rule import Sighting, rule
 from sdyscope.lint.subject import Subject
-from sdyscope.words.mesh import listed_axes
 
 #: Fewer numbers are keys, or nobody's trouble.
 _MANY = 1024
@@ -19,7 +20,7 @@ _SPLITTABLE = "iota_2x32_shape"
 
 
 @rule("threefry-not-partitionable", "warning", needs="propagated")
-def threefry_not_partitionable(subject: Subject) -> Iterator[Message]:
+def threefry_not_partitionable(subject: Subject) -> Iterator[Sighting]:
     """Sharded random numbers are drawn with `jax_threefry_partitionable` off.
 
     The old form of Threefry computes an array in two halves and concatenates them. If the array is
@@ -44,17 +45,8 @@ def threefry_not_partitionable(subject: Subject) -> Iterator[Message]:
         place = _largest_in_pieces(subject, op, dims=slice(-1, None))
         if place is None:
             continue
-        numbers, words = place
-        yield Message(
-            f"{numbers:,} random words are drawn with jax_threefry_partitionable off, and are "
-            "sharded: their halves are computed together and sent where they belong.",
-            tensor=subject.scope(op),
-            kind="op",
-            source=subject.source(op),
-            partitioner=subject.partitioner,
-            found=words,
-            hint="Set jax_threefry_partitionable (JAX's default since 0.5); the numbers change.",
-        )
+        numbers, sharded = place
+        yield subject.at_op(op, RandomInHalves(numbers, sharded))
 
 
 def _is_threefry(op: Op) -> bool:
@@ -65,7 +57,7 @@ def _is_threefry(op: Op) -> bool:
 
 def _largest_in_pieces(
     subject: Subject, op: Op, dims: slice = slice(None)
-) -> tuple[int, str] | None:
+) -> tuple[int, Sharded] | None:
     for number, kind in enumerate(op.types):
         shape = kind.shape
         if shape is None or None in shape:
@@ -73,12 +65,12 @@ def _largest_in_pieces(
         size = math.prod(each or 0 for each in shape)
         place = subject.placement((op.id, number)) if size >= _MANY else None
         if place is not None and any(shards > 1 for shards in place.shards[dims]):
-            return size * len(op.types), subject.words(place)
+            return size * len(op.types), subject.sharded(place)
     return None
 
 
 @rule("rng-replicated", "warning", needs="propagated")
-def rng_replicated(subject: Subject) -> Iterator[Message]:
+def rng_replicated(subject: Subject) -> Iterator[Sighting]:
     """Each device draws all random numbers and keeps only its part.
 
     The generators `rbg` and `unsafe_rbg` are one op of XLA's, which its partitioner does not split:
@@ -93,18 +85,8 @@ def rng_replicated(subject: Subject) -> Iterator[Message]:
         place = _largest_in_pieces(subject, op)
         if place is None:
             continue
-        numbers, words = place
-        yield Message(
-            f"XLA's generator draws {numbers // len(op.types):,} numbers of which a device needs "
-            "a part: it can't be split, so each device draws all of them and takes its own.",
-            tensor=subject.scope(op),
-            kind="op",
-            source=subject.source(op),
-            partitioner=subject.partitioner,
-            found=words,
-            hint="Draw with Threefry, which is split, or in a shard_map with a key for each "
-            "device.",
-        )
+        numbers, sharded = place
+        yield subject.at_op(op, RandomReplicated(numbers // len(op.types), sharded))
 
 
 #: Ops that apply a number to an element of data.
@@ -114,7 +96,7 @@ _AROUND = frozenset({"argument", "call", "return"})
 
 
 @rule("random-numbers-repeat", "warning")
-def random_numbers_repeat(subject: Subject) -> Iterator[Message]:
+def random_numbers_repeat(subject: Subject) -> Iterator[Sighting]:
     """Devices draw the same random numbers for different blocks of data.
 
     In the body of a `shard_map` a key that is the same on all devices along an axis gives each of
@@ -136,18 +118,7 @@ def random_numbers_repeat(subject: Subject) -> Iterator[Message]:
             if _draws(graph, op) and _is_applied(graph, op, body):
                 axes_of.setdefault(op.id, []).append(axis)
     for node, axes in axes_of.items():
-        along = listed_axes(axes)
-        place = repr(axes[0]) if len(axes) == 1 else f"({', '.join(map(repr, axes))})"
-        op = graph.ops[node]
-        yield Message(
-            f"All devices along {along} draw the same random numbers here, each for another block "
-            "of data.",
-            tensor=subject.scope(op),
-            kind="op",
-            source=subject.source(op),
-            partitioner=subject.partitioner,
-            hint=f"Draw with jax.random.fold_in(key, jax.lax.axis_index({place})).",
-        )
+        yield subject.at_op(graph.ops[node], RandomRepeats(tuple(axes)))
 
 
 def _draws(graph: OpGraph, op: Op) -> bool:

@@ -1,4 +1,4 @@
-"""What a rule is: its documentation, what it says and how it looks for it, in one place."""
+"""What a rule is: its documentation and how it looks, in one place; ``words.lint`` says it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.facts.findings import Severity
+from sdyscope.facts.findings import Fact, Observation, Severity
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.findings import Finding
 
 if TYPE_CHECKING:
     from sdyscope.lint.subject import Subject
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 Needs: TypeAlias = Literal["lowered", "propagated", "compiled"]
 """The last stage that a rule can't do without. What is compiled is propagated and lowered, too."""
 
-Look: TypeAlias = "Callable[[Subject], Iterable[Message | Finding]]"
-"""Looks at one program under one partitioner; what was found elsewhere already is a ``Finding``.
+Look: TypeAlias = "Callable[[Subject], Iterable[Sighting | Observation]]"
+"""Looks at one program under one partitioner; what was seen elsewhere is an ``Observation``.
 
 It raises an ``SdyscopeError`` where a stage that it needs is not there: the rule then was not run.
 """
@@ -48,29 +47,23 @@ class Unavailable(SdyscopeError):  # noqa: N818 - likewise
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """What a rule says of one tensor or of the whole module: a ``Finding`` but for the rule.
+class Sighting:
+    """What a rule sees: an ``Observation`` but for the rule.
 
     Attributes:
-        text: one sentence, in words.
+        fact: what it is.
         tensor: path of the tensor; empty for what is about the whole module.
         kind: what the tensor is (argument, constraint, ...); empty likewise.
         source: the line of user code, where there is one.
         partitioner: whose module it is about; None for all.
-        expected: the placement that was asked for, in words.
-        found: the placement that is there, in words.
-        hint: what to do.
         severity: None for the rule's.
     """
 
-    text: str
+    fact: Fact
     tensor: str = ""
     kind: str = ""
     source: SourceLocation | None = None
     partitioner: Partitioner | None = None
-    expected: str = ""
-    found: str = ""
-    hint: str = ""
     severity: Severity | None = None
 
 
@@ -95,27 +88,24 @@ class Rule:
     explanation: str
     look: Look
 
-    def findings(self, subject: Subject) -> Iterator[Finding]:
-        """What it finds, under its name.
+    def observations(self, subject: Subject) -> Iterator[Observation]:
+        """What it sees, under its name.
 
         Raises:
             SdyscopeError: it can't be run.
         """
-        for message in self.look(subject):
-            if isinstance(message, Finding):
-                yield message
+        for seen in self.look(subject):
+            if isinstance(seen, Observation):
+                yield seen
                 continue
-            yield Finding(
+            yield Observation(
                 self.name,
-                message.severity or self.severity,
-                message.text,
-                message.tensor,
-                message.kind,
-                message.source,
-                message.partitioner,
-                message.expected,
-                message.found,
-                message.hint,
+                seen.severity or self.severity,
+                seen.fact,
+                seen.tensor,
+                seen.kind,
+                seen.source,
+                seen.partitioner,
             )
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.analysis.cost.links import dimensions_along
-from sdyscope.facts.program import Partitioner
-from sdyscope.lint.rule import Message, NotApplicable, Unavailable, rule, severity_of
-from sdyscope.lint.subject import NO_HARDWARE, Subject
-from sdyscope.words.counts import size, times_text
-from sdyscope.words.mesh import listed_axes
+from sdyscope.facts.lint import SlicesCrossed
+from sdyscope.lint.rule import NotApplicable, Sighting, Unavailable, rule, severity_of
+from sdyscope.lint.subject import Subject
+from sdyscope.words.lint import NO_HARDWARE
 
 
 @rule("slices-crossed-in-loop", "warning", needs="compiled")
-def slices_crossed_in_loop(subject: Subject) -> Iterator[Message]:
+def slices_crossed_in_loop(subject: Subject) -> Iterator[Sighting]:
     """A collective in a loop crosses slices.
 
     Slices are connected by the data centre's network (DCN), which is far slower than the links
@@ -55,26 +54,8 @@ def slices_crossed_in_loop(subject: Subject) -> Iterator[Message]:
         where = part.source or (part.scope, part.primitive)
         groups.setdefault((collective.kind, collective.axes, where), []).append((collective, part))
     for members in groups.values():
-        yield _finding(subject.partitioner, members)
-
-
-def _finding(
-    partitioner: Partitioner | None, members: Sequence[tuple[Collective, Part]]
-) -> Message:
-    collective, part = max(members, key=lambda pair: pair[0].sent)
-    sent = sum(each.sent for each, _ in members)
-    times = sum(each.count for each, _ in members)
-    over = listed_axes(collective.axes or ())
-    often = times_text(times, unknown=collective.unknown_trips)
-    return Message(
-        f"This {collective.kind} over {over} is in a loop, runs {often}, and crosses slices: each "
-        f"iteration waits for the data centre's network. A device sends {size(sent)} per step "
-        "for it.",
-        tensor=f"{part.scope}/{part.primitive}".strip("/") or collective.name,
-        kind="collective",
-        source=part.source,
-        partitioner=partitioner,
-        hint="Let only a data-parallel axis cross slices: put it first in the mesh, with as "
-        "many devices as there are slices, and keep the others within a slice.",
-        severity=severity_of(sent, at_least=collective.unknown_trips),
-    )
+        members.sort(key=lambda pair: -pair[0].sent)
+        collective, part = members[0]
+        sending = subject.sending([each for each, _ in members])
+        severity = severity_of(sending.sent, at_least=sending.is_unknown)
+        yield subject.at_part(part, collective.name, SlicesCrossed(sending), severity)

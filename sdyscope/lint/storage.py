@@ -6,21 +6,20 @@ from collections.abc import Iterator
 
 from sdyscope.analysis.memory.donation import NotDonated, not_donated
 from sdyscope.analysis.naming.paths import Leaf
-from sdyscope.facts.findings import Severity
+from sdyscope.facts.findings import Observation, Severity
+from sdyscope.facts.lint import NextValueHeld
 from sdyscope.lint.arguments import LARGE
-from sdyscope.lint.rule import Message, NotApplicable, Unavailable, rule
+from sdyscope.lint.rule import NotApplicable, Sighting, Unavailable, rule
 from sdyscope.lint.subject import Subject
-from sdyscope.words.counts import counted, size
-from sdyscope.words.findings import Finding, finding_of
 
 
-def _of_memory(subject: Subject, name: str) -> Iterator[Finding]:
+def _of_memory(subject: Subject, name: str) -> Iterator[Observation]:
     """What ``memory`` found under a name."""
-    return (finding_of(finding) for finding in subject.memory.findings if finding.rule == name)
+    return (each for each in subject.memory.findings if each.rule == name)
 
 
 @rule("donation-unused", "warning", needs="compiled")
-def donation_unused(subject: Subject) -> Iterator[Finding]:
+def donation_unused(subject: Subject) -> Iterator[Observation]:
     """A donated buffer is not used for any result.
 
     The argument's buffer is donated, but the result meant to reuse it has another buffer: both are
@@ -34,7 +33,7 @@ def donation_unused(subject: Subject) -> Iterator[Finding]:
 
 
 @rule("state-not-donated", "warning")
-def state_not_donated(subject: Subject) -> Iterator[Message]:
+def state_not_donated(subject: Subject) -> Iterator[Sighting]:
     """State is returned like its argument and not donated.
 
     A step takes parameters and optimizer state and returns their next values, of the same shape,
@@ -57,31 +56,14 @@ def state_not_donated(subject: Subject) -> Iterator[Message]:
         if held < LARGE:
             continue
         largest = max(pairs, key=lambda pair: pair.bytes)
-        if len(Leaf.of(largest.argument).keys) == 1:
-            text = (
-                f"{largest.result.name} has its shape, dtype and sharding: if that is its next "
-                f"value, both are held at once, and donating it would save up to {size(held)} per "
-                "device."
-            )
-            severity: Severity | None = "note"
-        else:
-            after = "its next value" if len(pairs) == 1 else "their next values"
-            text = (
-                f"{counted(len(pairs), 'tensor')} of {name} and {after} are held at once: donating "
-                f"the argument would save up to {size(held)} per device."
-            )
-            severity = None
-        yield Message(
-            text,
-            tensor=largest.argument.name,
-            kind="argument",
-            hint=f"Donate {name}: jax.jit(..., donate_argnums=...).",
-            severity=severity,
-        )
+        by_type = len(Leaf.of(largest.argument).keys) == 1
+        fact = NextValueHeld(name, len(pairs), largest.result.name if by_type else "", held)
+        severity: Severity | None = "note" if by_type else None
+        yield Sighting(fact, largest.argument.name, "argument", severity=severity)
 
 
 @rule("bytes-differ", "warning", needs="compiled")
-def bytes_differ(subject: Subject) -> Iterator[Finding]:
+def bytes_differ(subject: Subject) -> Iterator[Observation]:
     """Bytes computed from the shardings disagree with the compiler's.
 
     Then one of the two is wrong about where arguments are.

@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis.collectives.comms import collectives_under
-from sdyscope.analysis.collectives.totals import Collectives
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.memory.held import HeldKind
 from sdyscope.analysis.memory.memory import Memory, memory_of
+from sdyscope.analysis.naming.batches import batches
 from sdyscope.analysis.naming.names import ValueNames
 from sdyscope.analysis.naming.paths import kept_for, mirrored
 from sdyscope.analysis.naming.roles import pass_rows
+from sdyscope.analysis.naming.scopes import is_differentiated
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.findings import Fact, Observation, Severity
+from sdyscope.facts.lint import Sending, ValueName
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
+from sdyscope.facts.sharded import Sharded
 from sdyscope.graph import Op, OpGraph, scope_in
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import HloModule
-from sdyscope.lint.check import check
+from sdyscope.lint.check import checked
 from sdyscope.lint.placed import Placed, placed
-from sdyscope.lint.rule import NotApplicable, Unavailable
+from sdyscope.lint.rule import NotApplicable, Sighting, Unavailable
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.findings import Check
-from sdyscope.words.places import carry_text
-from sdyscope.words.sharding import placement_text
+from sdyscope.words.lint import NO_LOGICAL, NOT_COMPILED
 
 if TYPE_CHECKING:
     from sdyscope.lint.logical import LogicalAxes
-
-NOT_COMPILED = "It needs the compiled program, and --no-compile leaves that out."
-
-#: Why a rule that looks at more than the compiled program can't be run on the text of one.
-NO_STAGE = "It needs a stage before the compiled one, which a compiled program's text lacks."
-
-#: Why a rule about links can't be run on a compiled program's text.
-NO_HARDWARE = "The text of a compiled program does not say what hardware it is for."
-
-#: Why there are no logical axes, where nothing else is known.
-NO_LOGICAL = "No logical axes were given."
 
 
 class Subject:
@@ -88,9 +81,9 @@ class Subject:
         return self.program.chosen(self.partitioner)
 
     @property
-    def checked(self) -> Check:
-        """The program's check, which is one for all partitioners."""
-        return self.program.once((check,), lambda: check(self.program))
+    def checked(self) -> tuple[Observation, ...]:
+        """What the program's check found, which is one for all partitioners."""
+        return self.program.once((checked,), lambda: checked(self.program)).observations
 
     def require_shardy(self) -> None:
         """For rules that read Shardy's module alone.
@@ -124,9 +117,9 @@ class Subject:
         """What to call values of the lowered module."""
         return ValueNames(self.graph)
 
-    def value_name(self, value: ValueId) -> str:
+    def named(self, value: ValueId) -> ValueName:
         """What to call a value of the lowered module in a sentence."""
-        return carry_text(self.names.name(value), carried=self.names.is_carried(value))
+        return ValueName(self.names.name(value), self.names.is_carried(value))
 
     @cached_property
     def mesh(self) -> Mesh:
@@ -201,12 +194,16 @@ class Subject:
     @cached_property
     def arguments(self) -> tuple[Placed, ...]:
         """The arguments, and where they are as far as that is known."""
-        return placed(self.program.tensors, "argument", self.under, self._compiled)
+        return self._placed("argument")
 
     @cached_property
     def results(self) -> tuple[Placed, ...]:
         """The results, likewise."""
-        return placed(self.program.tensors, "result", self.under, self._compiled)
+        return self._placed("result")
+
+    def _placed(self, kind: HeldKind) -> tuple[Placed, ...]:
+        mesh = self.program.only_mesh(self.partitioner)
+        return placed(self.program.tensors, kind, self.under, self._compiled, mesh)
 
     @cached_property
     def next_values(self) -> Mapping[int, int]:
@@ -214,6 +211,15 @@ class Subject:
         return mirrored(
             [result.leaf for result in self.results], [argument.leaf for argument in self.arguments]
         )
+
+    @cached_property
+    def batches(self) -> tuple[Placed, ...]:
+        """The arguments that hold a batch."""
+        leaves = [argument.leaf for argument in self.arguments]
+        kept = set(self.next_values.values())
+        differentiated = is_differentiated(op.scope for op in self.graph.operations())
+        certain = batches(leaves, kept, differentiated=differentiated).certain
+        return tuple(self.arguments[number] for number in certain)
 
     @cached_property
     def parameters(self) -> Mapping[int, int]:
@@ -263,6 +269,49 @@ class Subject:
             scope = scope_in(location.scope, scope)
         return scope.strip("/")
 
-    def words(self, place: Placement) -> str:
-        """A placement in words, with the axes of the program's mesh where it has one."""
-        return placement_text(place, self.program.only_mesh(self.partitioner))
+    def sharded(self, place: Placement) -> Sharded:
+        """A placement with the axes of the program's mesh, where it has one."""
+        return Sharded(None, None, "", place, self.program.only_mesh(self.partitioner))
+
+    def at_argument(
+        self, argument: Placed, fact: Fact, severity: Severity | None = None, *, of_all: bool = True
+    ) -> Sighting:
+        """What is seen of an argument, of the modules of all partitioners or of this one's."""
+        under = None if of_all else self.partitioner
+        return Sighting(fact, argument.name, argument.row.kind, None, under, severity)
+
+    def at_annotation(
+        self, annotation: Annotation, fact: Fact, severity: Severity | None = None
+    ) -> Sighting:
+        """What is seen of a constraint, or of what else is annotated."""
+        source, under = annotation.source, self.partitioner
+        return Sighting(fact, annotation.path, annotation.kind, source, under, severity)
+
+    def at_op(self, op: Op, fact: Fact) -> Sighting:
+        """What is seen of an op."""
+        name = self.scope(op) or op.call_target or ""
+        return Sighting(fact, name, "op", self.source(op), self.partitioner)
+
+    def sending(self, collectives: Sequence[Collective], sent: int | None = None) -> Sending:
+        """What collectives send that are alike, the first of which says their axes.
+
+        Args:
+            collectives: the collectives.
+            sent: bytes; by default all that they send in a step.
+        """
+        first = collectives[0]
+        return Sending(
+            first.kind,
+            first.axes,
+            self.collectives.mesh,
+            sum(each.sent for each in collectives) if sent is None else sent,
+            sum(each.count for each in collectives),
+            first.unknown_trips,
+        )
+
+    def at_part(
+        self, part: Part, name: str, fact: Fact, severity: Severity | None = None
+    ) -> Sighting:
+        """What is seen of a collective by one of its tensors; a name for where that has none."""
+        at = f"{part.scope}/{part.primitive}".strip("/") or name
+        return Sighting(fact, at, "collective", part.source, self.partitioner, severity)

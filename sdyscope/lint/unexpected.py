@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.errors import ConversionError
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.lint import BatchLost, ParameterGathered
+from sdyscope.facts.over_time import Phase
 from sdyscope.graph import OpGraph
-from sdyscope.lint.batch import batches
-from sdyscope.lint.placed import Placed, axes_of, spec_words
-from sdyscope.lint.rule import Message, NotApplicable, rule, severity_of
+from sdyscope.lint.placed import Placed, axes_of
+from sdyscope.lint.rule import NotApplicable, Sighting, rule, severity_of
 from sdyscope.lint.subject import Subject
+from sdyscope.values.mesh import AxisRef
 from sdyscope.values.passing import FORMS
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.counts import listed, size
-from sdyscope.words.mesh import listed_axes
-from sdyscope.words.origins import annotation_text
 
 #: Ops that do more work on each device where their operands are whole.
 _PRODUCTS = frozenset({"conv_general_dilated", "dot_general"})
@@ -34,7 +33,7 @@ def _batch_axes(subject: Subject, *, leading: bool = False) -> frozenset[str]:
         NotApplicable: there is no batch, or it is not sharded.
     """
     axes: set[str] = set()
-    for batch in batches(subject):
+    for batch in subject.batches:
         if batch.placement is None:
             continue
         try:
@@ -63,7 +62,7 @@ def _explained(
 
 
 @rule("parameter-gathered", "warning", needs="compiled")
-def parameter_gathered(subject: Subject) -> Iterator[Message]:
+def parameter_gathered(subject: Subject) -> Iterator[Sighting]:
     """A parameter is gathered over an axis the batch is not sharded over.
 
     In tensor parallelism a weight is sharded so that each device computes with its own shard. Where
@@ -80,7 +79,7 @@ def parameter_gathered(subject: Subject) -> Iterator[Message]:
     more. A note where it is less than 64 KiB per step.
     """
     batch_axes = _batch_axes(subject)
-    told_batches = {batch.name for batch in batches(subject)}
+    told_batches = {batch.name for batch in subject.batches}
     arguments = {
         argument.row.lowered[subject.under].index: argument
         for argument in subject.arguments
@@ -104,7 +103,7 @@ def parameter_gathered(subject: Subject) -> Iterator[Message]:
                 key = (argument.name, tuple(axis.name for axis in collective.axes or ()))
                 gathered.setdefault(key, []).append((collective, part))
     for (name, axes), gathers in gathered.items():
-        yield _gathered_finding(subject, by_name[name], axes, gathers)
+        yield _gathered(subject, by_name[name], axes, gathers)
 
 
 def _moved(subject: Subject, part: Part, arguments: Mapping[int | None, Placed]) -> Placed | None:
@@ -200,33 +199,23 @@ def _is_whole(argument: Placed, collective: Collective, part: Part, subject: Sub
     return False
 
 
-def _gathered_finding(
+def _gathered(
     subject: Subject,
     argument: Placed,
     axes: Sequence[str],
     gathers: Sequence[tuple[Collective, Part]],
-) -> Message:
+) -> Sighting:
     sent = sum(collective.count * part.sent for collective, part in gathers)
-    times = sum(collective.count for collective, _ in gathers)
-    passes = sorted({part.phase for _, part in gathers} - {"other"}, reverse=True)
-    within = (
-        f" in the {listed(passes)} pass" if passes and subject.collectives.differentiated else ""
+    passes: tuple[Phase, ...] = ()
+    if subject.collectives.differentiated:
+        passes = tuple(sorted({part.phase for _, part in gathers} - {"other"}, reverse=True))
+    sending = replace(
+        subject.sending([collective for collective, _ in gathers], sent),
+        axes=tuple(map(AxisRef, axes)),
     )
-    over = listed_axes(axes)
-    return Message(
-        f"It is sharded over {over}, which the batch is not, and is gathered there"
-        f"{within}, {f'{times:,} times' if times > 1 else 'once'} per step: a device sends "
-        f"{size(sent)}, and all devices along {over} then do the same work with it.",
-        tensor=argument.name,
-        kind="argument",
-        source=_source(gathers),
-        partitioner=subject.partitioner,
-        found=spec_words(argument.known, argument.shape, subject.mesh),
-        hint=f"Constrain the result computed from it to be sharded over {over}, too, so that "
-        "each device computes with its own shard. If it is sharded only to save memory, shard "
-        "the batch over this axis as well.",
-        severity=severity_of(sent),
-    )
+    fact = ParameterGathered(sending, passes, argument.sharded)
+    seen = subject.at_argument(argument, fact, severity_of(sent), of_all=False)
+    return replace(seen, kind="argument", source=_source(gathers))
 
 
 def _source(parts: Sequence[tuple[Collective, Part]]) -> SourceLocation | None:
@@ -243,7 +232,7 @@ def _source(parts: Sequence[tuple[Collective, Part]]) -> SourceLocation | None:
 
 
 @rule("batch-sharding-lost", "warning", needs="compiled")
-def batch_sharding_lost(subject: Subject) -> Iterator[Message]:
+def batch_sharding_lost(subject: Subject) -> Iterator[Sighting]:
     """In the forward pass a product is summed over an axis the batch is sharded over.
 
     Under FSDP a weight and the batch are sharded over the same axis. If the activations keep their
@@ -260,7 +249,7 @@ def batch_sharding_lost(subject: Subject) -> Iterator[Message]:
     per step.
     """
     batch_axes = _batch_axes(subject, leading=True)
-    is_batch = {batch.name for batch in batches(subject)}
+    is_batch = {batch.name for batch in subject.batches}
     groups: dict[object, list[tuple[Collective, Part]]] = {}
 
     def is_candidate(collective: Collective) -> bool:
@@ -283,7 +272,7 @@ def batch_sharding_lost(subject: Subject) -> Iterator[Message]:
                     (collective, part)
                 )
     for members in groups.values():
-        yield _lost_finding(subject.partitioner, batch_axes, members)
+        yield _lost(subject, batch_axes, members)
 
 
 def _is_lost(part: Part, batch_axes: frozenset[str], is_batch: set[str]) -> bool:
@@ -303,32 +292,18 @@ def _is_lost(part: Part, batch_axes: frozenset[str], is_batch: set[str]) -> bool
     )
 
 
-def _lost_finding(
-    partitioner: Partitioner | None,
-    batch_axes: frozenset[str],
-    members: Sequence[tuple[Collective, Part]],
-) -> Message:
+def _lost(
+    subject: Subject, batch_axes: frozenset[str], members: Sequence[tuple[Collective, Part]]
+) -> Sighting:
     collective, part = max(members, key=lambda pair: pair[0].count * pair[1].sent)
     sent = sum(each.count * of.sent for each, of in members)
-    names = [axis.name for axis in collective.axes or () if axis.name in batch_axes]
-    axes, several = listed_axes(names), len(names) > 1
     origin = part.origin
     assert origin is not None
-    causes = dict.fromkeys(
-        annotation_text(annotation) for annotation in origin.annotations if annotation.role == "has"
+    fact = BatchLost(
+        subject.sending([collective], sent),
+        tuple(axis.name for axis in collective.axes or () if axis.name in batch_axes),
+        part.shape.leaves[0],
+        tuple(annotation for annotation in origin.annotations if annotation.role == "has"),
     )
-    return Message(
-        f"The batch is sharded over {axes}, and this product is summed over {axes}: here its "
-        f"examples are not sharded there, and the {'axes split' if several else 'axis splits'} "
-        f"what is summed, as {'they split' if several else 'it splits'} the parameter. A "
-        f"device sends {size(sent)} per step for it.",
-        tensor=f"{part.scope}/{part.primitive}".strip("/") or collective.name,
-        kind="op",
-        source=part.source or origin.source,
-        partitioner=partitioner,
-        found=f"{part.shape.leaves[0]} is summed; {axes} {'are' if several else 'is'} from "
-        f"{listed(list(causes))}",
-        hint=f"Constrain the activations to have their batch on {axes}, where they are made: then "
-        "the parameter is gathered, and each device works on its own examples.",
-        severity=severity_of(sent),
-    )
+    seen = subject.at_part(part, collective.name, fact, severity_of(sent))
+    return replace(seen, kind="op", source=part.source or origin.source)

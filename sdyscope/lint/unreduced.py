@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sdyscope.annotations import Annotation
+from sdyscope.facts.lint import NeverReduced, OutputDiffers
 from sdyscope.graph import OpGraph
 from sdyscope.lint.manual_bodies import manual_bodies
-from sdyscope.lint.rule import Message, rule
+from sdyscope.lint.rule import Sighting, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.sharding import TensorSharding
-from sdyscope.words.mesh import listed_axes
 
 #: Ops that sum over what may be in pieces.
 _SUMMING = frozenset({"convolution", "dot", "dot_general", "reduce", "reduce_window", "scatter"})
 
 
 @rule("unreduced-never-reduced", "error")
-def unreduced_never_reduced(subject: Subject) -> Iterator[Message]:
+def unreduced_never_reduced(subject: Subject) -> Iterator[Sighting]:
     """Partial sums are used as if they were complete.
 
     Two forms of one fault that gives wrong numbers without an error (openxla/xla#40034).
@@ -39,7 +39,7 @@ def unreduced_never_reduced(subject: Subject) -> Iterator[Message]:
 # What a shard_map returns.
 
 
-def _of_bodies(subject: Subject) -> Iterator[Message]:
+def _of_bodies(subject: Subject) -> Iterator[Sighting]:
     graph = subject.graph
     for op, axis, body in manual_bodies(subject):
         end = graph.children(op)[-1]
@@ -47,23 +47,14 @@ def _of_bodies(subject: Subject) -> Iterator[Message]:
             if axis in {axis.name for axis in sharding.axes()}:
                 continue
             if body.varies((producer.id, edge.result)) == "yes":
-                along = listed_axes([axis])
-                yield Message(
-                    f"Output {edge.operand} of this shard_map differs along {along}, its "
-                    "out_specs say it does not, and nothing on its way reduces over "
-                    f"{along}: each device uses its own part as the whole.",
-                    tensor=op.scope,
-                    kind="shard_map output",
-                    source=op.source,
-                    hint=f"Sum over it in the body (jax.lax.psum(..., {axis!r})), or name the "
-                    "axis in out_specs. check_vma=True makes JAX look for this.",
-                )
+                fact = OutputDiffers(edge.operand, axis)
+                yield Sighting(fact, op.scope, "shard_map output", op.source)
 
 
 # What is annotated as unreduced.
 
 
-def _of_annotations(subject: Subject) -> Iterator[Message]:
+def _of_annotations(subject: Subject) -> Iterator[Sighting]:
     pending = [
         annotation
         for annotation in subject.annotations
@@ -84,18 +75,7 @@ def _of_annotations(subject: Subject) -> Iterator[Message]:
         for axis in _unreduced(tensor):
             if axis in reducing or axis in kept or subject.mesh.shape.get(axis, 1) == 1:
                 continue
-            along = listed_axes([axis])
-            yield Message(
-                f"It is unreduced over {along}, a sum still pending over the devices along it, "
-                "and the compiled program has no reduction over that axis.",
-                tensor=tensor.path,
-                kind=tensor.kind,
-                source=tensor.source,
-                partitioner=subject.partitioner,
-                found=tensor.text,
-                hint=f"Reduce it explicitly (jax.lax.psum over {along}, or a reshard to a "
-                "sharding without it), and compare the numbers: sdyscope run does.",
-            )
+            yield subject.at_annotation(tensor, NeverReduced(axis, tensor.text))
 
 
 def _has_parts(graph: OpGraph, annotation: Annotation) -> bool:

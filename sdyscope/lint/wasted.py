@@ -4,49 +4,37 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from sdyscope.analysis.collectives.totals import Collective, Part
-from sdyscope.analysis.collectives.wasted import Wasted, accumulated_in_loops, wasted_in_maps
+from sdyscope.analysis.collectives.wasted import accumulated_in_loops, wasted_in_maps
 from sdyscope.analysis.naming.scopes import scope_of
-from sdyscope.facts.findings import Severity
-from sdyscope.lint.rule import Message, NotApplicable, rule, severity_of
+from sdyscope.facts.findings import Fact, Severity
+from sdyscope.facts.lint import ActivationGathered, Sending, SummedInLoop, Wasted
+from sdyscope.lint.rule import NotApplicable, Sighting, rule, severity_of
 from sdyscope.lint.subject import Subject
+from sdyscope.values.mesh import AxisRef
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.counts import counted, size
-from sdyscope.words.mesh import listed_axes, over_text
-from sdyscope.words.origins import annotation_text
-from sdyscope.words.places import source_text
 
 
-def _in_maps(subject: Subject, kind: str) -> Iterator[Wasted]:
-    """What is found in bodies of shard_maps, which are Shardy's alone to read."""
+def _in_maps(subject: Subject, kind: str) -> Iterator[Sighting]:
+    """What is seen in bodies of shard_maps, which are Shardy's alone to read."""
     subject.require_shardy()
     if not any(op.kind == "sdy.manual_computation" for op in subject.graph.operations()):
         raise NotApplicable("The program has no shard_map.")
-    return (waste for waste in wasted_in_maps(subject.graph, subject.mesh) if waste.kind == kind)
+    for waste in wasted_in_maps(subject.graph, subject.mesh):
+        if waste.kind == kind:
+            multiplies = kind == "reduced twice" and not waste.divided
+            yield _at(subject, waste, waste, "error" if multiplies else severity_of(waste.sent))
 
 
-def _message(
-    subject: Subject, waste: Wasted, text: str, hint: str, severity: Severity | None = None
-) -> Message:
-    scope, primitive = scope_of(waste.scope)
-    return Message(
-        text,
-        tensor=f"{scope}/{primitive}".strip("/"),
-        kind="collective",
-        source=waste.source,
-        partitioner=subject.partitioner,
-        hint=hint,
-        severity=severity or severity_of(waste.sent),
-    )
-
-
-def _over(axes: Sequence[str]) -> str:
-    return listed_axes(axes) or "devices"
+def _at(subject: Subject, waste: Wasted, fact: Fact, severity: Severity) -> Sighting:
+    name = "/".join(filter(None, scope_of(waste.scope)))
+    return Sighting(fact, name, "collective", waste.source, subject.partitioner, severity)
 
 
 @rule("reduced-twice", "error")
-def reduced_twice(subject: Subject) -> Iterator[Message]:
+def reduced_twice(subject: Subject) -> Iterator[Sighting]:
     """A sum over devices of what is the same on all of them.
 
     In the body of a `shard_map`, `psum` of a value that does not differ along the axis multiplies
@@ -61,35 +49,11 @@ def reduced_twice(subject: Subject) -> Iterator[Message]:
     size of an axis. A `pmean` of a mean changes nothing and is sent for nothing: a warning, and a
     note where it is less than 64 KiB per step.
     """
-    for waste in _in_maps(subject, "reduced twice"):
-        count = 1
-        for axis in waste.axes:
-            count *= subject.mesh.shape[axis]
-        first = subject.graph.ops[waste.other].source
-        where = f" at {source_text(first)}" if first is not None else ""
-        over = _over(waste.axes)
-        if waste.divided:
-            yield _message(
-                subject,
-                waste,
-                f"It is the mean over {over} of what is summed over {over}{where} already: it "
-                "changes nothing, and is sent for nothing.",
-                "Leave the pmean out.",
-            )
-        else:
-            yield _message(
-                subject,
-                waste,
-                f"It is summed over {over}{where} already: this sum makes it {count:,} times as "
-                "large.",
-                "Leave the psum out. With check_vma=True gradients of what does not vary along "
-                "an axis are summed over it by JAX.",
-                "error",
-            )
+    return _in_maps(subject, "reduced twice")
 
 
 @rule("all-reduce-then-slice", "warning")
-def all_reduce_then_slice(subject: Subject) -> Iterator[Message]:
+def all_reduce_then_slice(subject: Subject) -> Iterator[Sighting]:
     """A device keeps one slice of a sum over devices.
 
     In the body of a `shard_map`, the only use of a `psum` is a slice at the device's own place
@@ -99,19 +63,11 @@ def all_reduce_then_slice(subject: Subject) -> Iterator[Message]:
     Outside of a `shard_map` XLA's partitioner writes a reduce-scatter so, and TPUs and GPUs join
     the two: that is not reported. A note where it is less than 64 KiB per step.
     """
-    for waste in _in_maps(subject, "reduced to be sliced"):
-        yield _message(
-            subject,
-            waste,
-            f"Of this sum over {_over(waste.axes)} a device keeps only its slice of dimension "
-            f"{waste.dimension}: it sends {size(waste.sent)} more than a reduce-scatter.",
-            f"Use jax.lax.psum_scatter(..., scatter_dimension={waste.dimension}, tiled=True), and "
-            "leave the slice out.",
-        )
+    return _in_maps(subject, "reduced to be sliced")
 
 
 @rule("gathered-to-be-sliced", "warning")
-def gathered_to_be_sliced(subject: Subject) -> Iterator[Message]:
+def gathered_to_be_sliced(subject: Subject) -> Iterator[Sighting]:
     """A device keeps one block of what it gathers.
 
     In the body of a `shard_map`, the only use of an `all_gather` is a slice of the size of a block
@@ -119,18 +75,11 @@ def gathered_to_be_sliced(subject: Subject) -> Iterator[Message]:
     If it is another device's, `jax.lax.ppermute` sends just that. `sdyscope fix` writes the first,
     if the numbers are the same. A note where it is less than 64 KiB per step.
     """
-    for waste in _in_maps(subject, "gathered to be sliced"):
-        yield _message(
-            subject,
-            waste,
-            f"Of what is gathered over {_over(waste.axes)} a device keeps one block of dimension "
-            f"{waste.dimension}: {size(waste.sent)} are sent for nothing, or for one block.",
-            "Use the block that the device has, or jax.lax.ppermute for another's.",
-        )
+    return _in_maps(subject, "gathered to be sliced")
 
 
 @rule("reduced-in-loop", "warning", needs="compiled")
-def reduced_in_loop(subject: Subject) -> Iterator[Message]:
+def reduced_in_loop(subject: Subject) -> Iterator[Sighting]:
     """Each iteration of a loop sums over devices what the loop adds up anyway.
 
     Gradients of microbatches are accumulated in a `scan`, and each iteration has an all-reduce. The
@@ -147,23 +96,11 @@ def reduced_in_loop(subject: Subject) -> Iterator[Message]:
     by_line: dict[tuple[SourceLocation | None, tuple[str, ...]], list[Wasted]] = {}
     for waste in accumulated_in_loops(subject.graph, subject.collectives):
         by_line.setdefault((waste.source, waste.axes), []).append(waste)
-    for (source, axes), each in by_line.items():
-        sent = sum(waste.sent for waste in each)
-        tensors = counted(len(each), "tensor")
-        named = repr(axes[0]) if len(axes) == 1 else repr(axes)
-        scope, primitive = scope_of(each[0].scope)
-        yield Message(
-            f"{tensors} summed over {_over(axes)} in each of {each[0].times:,} iterations of a "
-            f"loop that only adds the sums up: a device sends {size(sent)} that one sum behind "
-            "the loop would not.",
-            tensor=f"{scope}/{primitive}".strip("/"),
-            kind="collective",
-            source=source,
-            partitioner=subject.partitioner,
-            hint=f"Run the loop in jax.shard_map(..., check_vma=False) over {_over(axes)}, and "
-            f"return jax.lax.pmean(total, {named}), or psum where the loss is a sum.",
-            severity=severity_of(sent),
-        )
+    for each in by_line.values():
+        first, sent = each[0], sum(waste.sent for waste in each)
+        axes = tuple(map(AxisRef, first.axes))
+        sending = Sending("all-reduce", axes, subject.collectives.mesh, sent, first.times)
+        yield _at(subject, first, SummedInLoop(sending, len(each)), severity_of(sent))
 
 
 #: So many gathers of one kind of value are a pattern.
@@ -174,7 +111,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 @rule("activation-gathered-repeatedly", "warning", needs="compiled")
-def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
+def activation_gathered_repeatedly(subject: Subject) -> Iterator[Sighting]:
     """The same kind of activation is gathered in every layer.
 
     Four or more gathers a step over the same axes make activations of one shape whole, and they are
@@ -227,26 +164,15 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
         if times < _MANY or sent < _SHARE * total or scattered.get(kind, 0) >= times:
             continue
         collective, part = max(each, key=lambda gather: gather[0].count * gather[1].sent)
-        over = over_text(collective.axes, collectives.mesh) or "devices"
         scopes = {_DIGITS.sub("*", f"{part.scope}/{part.primitive}".strip("/")) for _, part in each}
-        causes = (
-            [annotation for annotation in part.origin.annotations if annotation.role == "has"]
-            if part.origin and not part.origin.uncertain
-            else []
-        )
-        named = f", sharded by {annotation_text(causes[0])}" if causes else ""
-        yield Message(
-            f"Activations of the same shape are gathered {times:,} times per step over {over}, in "
-            f"{counted(len(scopes), 'scope')}{named}: a device sends {size(sent)}, "
-            f"{100 * sent / total:.0f}% of all that it sends.",
-            tensor=part.origin.value if part.origin is not None else part.scope,
-            kind="collective",
-            source=part.source,
-            partitioner=subject.partitioner,
-            hint="Constrain what each layer hands on to a sharding that the next one can work "
-            "with. sdyscope fix tries where.",
-            severity=severity_of(sent),
-        )
+        origin = part.origin
+        assert origin is not None  # or it would not be among them
+        cause = next((cause for cause in origin.annotations if cause.role == "has"), None)
+        sending = replace(subject.sending([collective], sent), times=times)
+        known = None if origin.uncertain else cause
+        fact = ActivationGathered(sending, len(scopes), sent / total, known)
+        seen = subject.at_part(part, collective.name, fact, severity_of(sent))
+        yield replace(seen, tensor=origin.value)
 
 
 def _is_slice(block: Sequence[int], whole: Sequence[int]) -> bool:

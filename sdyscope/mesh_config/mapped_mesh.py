@@ -17,6 +17,7 @@ from sdyscope.mesh_config.mesh_shape import (
 )
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import listed
+from sdyscope.words.mesh import repeated_hint, repeated_words
 
 MappingName: TypeAlias = Literal["compute_mapping", "param_mapping"]
 """For the forward and backward pass, or for parameters and optimizer state at rest."""
@@ -94,24 +95,6 @@ class AxisMapping:
             for axis in self.axes.get(dim, ()):
                 used.setdefault(axis, []).append(dim)
         return ((axis, tuple(dims)) for axis, dims in used.items() if len(dims) > 1)
-
-
-def repeated_words(
-    where: Sequence[str], axis: str, dims: Sequence[str], logical: Sequence[str], tensor: str = ""
-) -> str:
-    """The sentence that a mesh axis is used twice, under these mappings."""
-    what = f"{tensor} [{', '.join(logical)}]" if tensor else f"[{', '.join(logical)}]"
-    verb = "shards" if len(where) == 1 else "shard"
-    times = "twice" if len(dims) == 2 else f"{len(dims)} times"
-    return f"{listed(where)} {verb} {what} over the mesh axis {axis!r} {times}, for {listed(dims)}."
-
-
-def repeated_hint(where: Sequence[str], dims: Sequence[str]) -> str:
-    """What to do about a mesh axis that is used twice, under these mappings."""
-    if len(set(dims)) == 1:
-        return f"Give the two dimensions {dims[0]!r} different names, and map one of them."
-    mapping = where[0] if len(where) == 1 else "shared_mapping"
-    return f"Map {dims[-1]!r} to another mesh axis in {mapping}, or to none: []."
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import TupleSharding
 from sdyscope.words.mesh import axis_spans, mesh_axes
 from sdyscope.words.paths import file_text
-from sdyscope.words.sharding import ShardingDocument, sharding_document
+from sdyscope.words.sharding import PlacementDocument, placement_document, short
 
 #: From this many bytes of JSON on, data is compressed.
 _WORTH_IT = 4096
@@ -106,8 +106,8 @@ class Pool:
             return None
         return self._sources.setdefault(source, len(self._sources))
 
-    def sharding(self, said: Sharded | ShardingDocument | None) -> int | None:
-        """The number of a sharding; None for none."""
+    def sharding(self, said: Any) -> int | None:
+        """The number of a ``Sharded``, or of the document of one that was read; None for none."""
         if said is None:
             return None
         seen = self._seen.get(id(said))
@@ -115,17 +115,11 @@ class Pool:
             seen = self._seen[id(said)] = said, self._number(said)
         return seen[1]
 
-    def _number(self, said: Sharded | ShardingDocument) -> int:
-        if isinstance(said, Sharded):
-            if said not in self._shardings:
-                self._shardings[said] = len(self._described)
-                self._described.append(self._with_axes(self._of_sharded(said)))
-            return self._shardings[said]
+    def _number(self, said: Any) -> int:
         if said not in self._shardings:
             self._shardings[said] = len(self._described)
-            described = _described(said)
-            if said.placement is not None:
-                described |= self._forms(said.text, len(said.placement.shards))
+            of_value = isinstance(said, Sharded)
+            described = self._of_sharded(said) if of_value else self._of_document(said)
             self._described.append(self._with_axes(described))
         return self._shardings[said]
 
@@ -150,14 +144,19 @@ class Pool:
         }
 
     def _of_sharded(self, sharded: Sharded) -> dict[str, Any]:
-        said = sharding_document(sharded)
-        described = _described(said)
-        if said.placement is not None and sharded.placement is not None:
+        described = _described(sharded, short(sharded), placement_document(sharded))
+        if sharded.placement is not None:
             described |= self._digits(sharded.placement) | self._on(sharded.mesh)
             form = None if isinstance(sharded.sharding, str) else sharded.sharding
             if form is not None and not isinstance(form, TupleSharding):
                 rank = len(sharded.placement.dims)
                 described |= _notations(form, sharded.placement, rank, sharded.mesh)
+        return described
+
+    def _of_document(self, document: Any) -> dict[str, Any]:
+        described = _described(document, document.short, document.placement)
+        if document.placement is not None:
+            described |= self._forms(document.text, len(document.placement.shards))
         return described
 
     def _digits(self, place: Placement) -> dict[str, Any]:
@@ -196,23 +195,23 @@ class Pool:
         return self._places.setdefault(place.without_manual, len(self._places))
 
 
-def _described(document: ShardingDocument) -> dict[str, Any]:
+def _described(said: Any, brief: str, placement: PlacementDocument | None) -> dict[str, Any]:
     """What is said of a sharding; one that can't be read or can't be has its mark."""
-    described: dict[str, Any] = {"text": document.text, "short": document.short}
-    named = {"open": document.open_dims, "manual": document.manual_axes}
+    described: dict[str, Any] = {"text": said.text, "short": brief}
+    named = {"open": said.open_dims, "manual": said.manual_axes}
     described |= {name: value for name, value in named.items() if value}
-    if document.problem:
-        described["problem"] = document.problem
-    if document.placement is not None:
+    if said.problem:
+        described["problem"] = said.problem
+    if placement is not None:
         described |= {
-            "words": document.placement.words,
-            "shards": document.placement.shards,
-            "replicas": document.placement.replicas,
-            "block": document.placement.local_shape,
-            "bytes": document.placement.bytes_per_device,
+            "words": placement.words,
+            "shards": placement.shards,
+            "replicas": placement.replicas,
+            "block": placement.local_shape,
+            "bytes": placement.bytes_per_device,
         }
-        if any(document.placement.padding or ()):
-            described["padding"] = document.placement.padding
+        if any(placement.padding or ()):
+            described["padding"] = placement.padding
     return described
 
 

@@ -273,7 +273,7 @@ def _linted(inspection: Inspection, on: Hardware | None, compiled: bool) -> Lint
         results = linted(inspection, compiled=compiled, on=on)
     except TargetError:  # no such hardware here: what is missing says so
         results = linted(inspection, compiled=False)
-    return lint_document(inspection.name, results)
+    return lint_document(results)
 
 
 def _or_missing(

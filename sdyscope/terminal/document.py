@@ -67,7 +67,7 @@ from sdyscope.words.propagation import (
 )
 from sdyscope.words.remarks import propagation_source_text, remark_text
 from sdyscope.words.run import inputs_text
-from sdyscope.words.sharding import ShardingDocument, sharding_document
+from sdyscope.words.sharding import SHARDING_WORDS
 from sdyscope.words.slices import DeviceSlice, rule_text, slice_document, unplaced_text
 from sdyscope.words.visible import visible
 
@@ -107,8 +107,8 @@ def encode(document: Any) -> bytes:
 def read(document_type: type[_Document], parsed: Any) -> _Document:
     """A document that ``encode`` wrote, with the fields that it has in JSON.
 
-    What has another form there is in that form: a sharding is a ``ShardingDocument``. What has the
-    same is the value itself.
+    What has another form there is in that form: a sharding has the text of a ``Sharded``, its words
+    and its ``PlacementDocument``. What has the same is the value itself.
 
     Args:
         document_type: what was written.
@@ -139,7 +139,6 @@ def schema_text(document_type: type) -> str:
 
 #: Values that a document has in another form: what makes it, and its type.
 _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
-    Sharded: (sharding_document, ShardingDocument),
     AxisRef: (axis_text, str),
     Hardware: (str, str),
     Shape: (str, str),
@@ -178,6 +177,7 @@ _WRITTEN: Mapping[type, Written] = {
     Beginning: {"words": (beginning_text, str)},
     LoneMesh: {"words": (lone_mesh_text, str)},
     Mesh: MESH_WORDS,
+    Sharded: SHARDING_WORDS,
     OriginAnnotation: ANNOTATION_WORDS,
     CollectiveOrigin: ORIGIN_WORDS,
 }
@@ -200,6 +200,7 @@ def _form(type_: Any) -> Any:
             type_.__name__,
             fields,
             namespace={"__doc__": type_.__doc__},
+            frozen=True,
             module=type_.__module__,
         )
     origin, arguments = get_origin(type_), get_args(type_)

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from sdyscope.facts.findings import SEVERITIES, Severity
-from sdyscope.lint import Rule
-from sdyscope.lint.document import Lint, LintedProgram
+from sdyscope.lint import Linted, Rule
+from sdyscope.lint.document import Lint
 from sdyscope.lint.rule import Needs
 from sdyscope.terminal.account import account_paragraphs
 from sdyscope.terminal.findings import finding_paragraphs
@@ -82,7 +82,7 @@ def _not_run(texts: Sequence[str]) -> Iterator[Paragraph]:
         yield from (Paragraph(text, "muted", 2, 2) for text in texts)
 
 
-def _missing(lint: Lint | LintedProgram) -> dict[str, list[str]]:
+def _missing(lint: Lint | Linted) -> dict[str, list[str]]:
     """The rules that could not be run, by the reason."""
     rules: dict[str, list[str]] = {}
     for skipped in lint.not_run:
@@ -91,7 +91,7 @@ def _missing(lint: Lint | LintedProgram) -> dict[str, list[str]]:
     return rules
 
 
-def _of_one(lint: Lint | LintedProgram, rules: int) -> Iterator[Paragraph]:
+def _of_one(lint: Lint | Linted, rules: int) -> Iterator[Paragraph]:
     """The summary of one program, with as many rules, and its findings by severity."""
     findings = tuple(folded(lint.findings))
     tone = _summary_tone(Counter(finding.severity for finding in findings))
@@ -99,7 +99,7 @@ def _of_one(lint: Lint | LintedProgram, rules: int) -> Iterator[Paragraph]:
     yield from finding_paragraphs(findings)
 
 
-def _summary(lint: Lint | LintedProgram, rules: int, findings: Sequence[Finding]) -> str:
+def _summary(lint: Lint | Linted, rules: int, findings: Sequence[Finding]) -> str:
     """`mlp: 35 rules under Shardy, 2 warnings; compiled for cpu:8 by JAX 0.10.2`.
 
     Of a compiled program's text, `jit_step: 3 of 41 rules, nothing found`: most need more.

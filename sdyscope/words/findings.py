@@ -7,70 +7,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from sdyscope.facts import findings as facts
 from sdyscope.facts.account import Account
 from sdyscope.facts.execution import Extent, Process
-from sdyscope.facts.findings import (
-    Amount,
-    ArgumentDropped,
-    BudgetDoubt,
-    BudgetSubject,
-    CountedOnce,
-    DependsOnMesh,
-    DonationDropped,
-    DonationUnused,
-    DroppedAxes,
-    ExecutionFact,
-    Fact,
-    Holder,
-    MemoryFact,
-    MemoryLimit,
-    MixedAttributes,
-    ModuleFact,
-    NoMemoryAnalysis,
-    NoPlacement,
-    NoReference,
-    NoSuchTensor,
-    NotAligned,
-    NotDivisible,
-    NotExecuted,
-    NothingLowered,
-    NotOnMesh,
-    NotRequested,
-    NotTrained,
-    Observation,
-    OtherBlocks,
-    OtherBytes,
-    OtherManualAxes,
-    OtherNumbers,
-    OtherOpenDims,
-    OtherPartitioner,
-    OtherPlacement,
-    OtherPriorities,
-    OtherTraining,
-    OtherType,
-    OverBudget,
-    OverCommunication,
-    OverMemory,
-    OverReplication,
-    OverUnknownAxes,
-    PinnedAxes,
-    ReadBack,
-    RequestNote,
-    Severity,
-    ShardingDropped,
-    SilentFallback,
-    Stored,
-    TensorFact,
-    UnequalReplicas,
-    UnreadAttribute,
-    UnreadLines,
-)
+from sdyscope.facts.findings import Observation, Severity
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.placement import Digits
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.account import unplaced_clause
 from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.lint import lint_said
 from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import axis_text, mesh_text
 from sdyscope.words.origins import annotation_text
@@ -78,6 +25,7 @@ from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_text
 from sdyscope.words.run import REORDERED_HINT, counterpart_text, inside_text, regrouped_hint
+from sdyscope.words.said import Said
 from sdyscope.words.sharding import LEFT, dims_text, manual_text, named_text, open_text, placed_text
 from sdyscope.words.types import type_text
 
@@ -192,7 +140,7 @@ def observed(finding: Finding) -> Observation:
     return Observation(
         finding.rule,
         finding.severity,
-        ReadBack(finding.message, finding.expected, finding.found, finding.hint),
+        facts.ReadBack(finding.message, finding.expected, finding.found, finding.hint),
         finding.tensor,
         finding.kind,
         finding.source,
@@ -200,7 +148,7 @@ def observed(finding: Finding) -> Observation:
     )
 
 
-def budget_text(budget: BudgetSubject) -> str:
+def budget_text(budget: facts.BudgetSubject) -> str:
     """What a budget is about: `all-gather over model`, `replicated params*`, `memory`."""
     match budget.what:
         case "collectives":
@@ -259,127 +207,119 @@ def folded(findings: Sequence[Finding]) -> Iterator[Finding]:
         yield replace(first, message=first.message + alike)
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """What a finding says beside where it is; see ``Finding``."""
-
-    message: str
-    expected: str = ""
-    found: str = ""
-    hint: str = ""
-
-
-def _words(fact: Fact) -> _Words:
-    if isinstance(fact, ReadBack):
-        return _Words(fact.message, fact.expected, fact.found, fact.hint)
-    if isinstance(fact, ModuleFact):
+def _words(fact: facts.Fact) -> Said:
+    if isinstance(fact, facts.ReadBack):
+        return Said(fact.message, fact.expected, fact.found, fact.hint)
+    if isinstance(fact, facts.ModuleFact):
         return _module(fact)
-    if isinstance(fact, TensorFact):
+    if isinstance(fact, facts.TensorFact):
         return _tensor(fact)
-    if isinstance(fact, MemoryFact):
+    if isinstance(fact, facts.MemoryFact):
         return _memory(fact)
-    if isinstance(fact, ExecutionFact):
+    if isinstance(fact, facts.ExecutionFact):
         return _executed(fact)
-    if isinstance(fact, OverBudget):
+    if isinstance(fact, facts.OverBudget):
         return _over_budget(fact)
-    return _uncertain(fact)
+    if isinstance(fact, facts.BudgetDoubt):
+        return _uncertain(fact)
+    return lint_said(fact)
 
 
 # --- Modules and tensors, by check ----------------------------------------------------------------
 
 
-def _module(fact: ModuleFact) -> _Words:
+def _module(fact: facts.ModuleFact) -> Said:
     match fact:
-        case NothingLowered(partitioner, reason, hint):
+        case facts.NothingLowered(partitioner, reason, hint):
             under = partitioner_name(partitioner)
-            return _Words(f"There is nothing to compare under {under}: {reason}", hint=hint)
-        case MixedAttributes():
-            return _Words(
+            return Said(f"There is nothing to compare under {under}: {reason}", hint=hint)
+        case facts.MixedAttributes():
+            return Said(
                 "The module has annotations of both partitioners; up to JAX 0.10 Shardy then falls "
                 "back to GSPMD without an error.",
                 hint="Find what was lowered without Shardy: an exported function, a custom call.",
             )
-        case SilentFallback(asked, written_for):
-            return _Words(
+        case facts.SilentFallback(asked, written_for):
+            return Said(
                 f"{partitioner_name(asked)} was requested, but the module is lowered for "
                 f"{partitioner_name(written_for)}.",
                 hint="Look for jax_use_shardy_partitioner being set by the program.",
             )
-        case UnreadAttribute(attribute, text, reason):
+        case facts.UnreadAttribute(attribute, text, reason):
             what = attribute or "A piece of the module"
-            return _Words(f"{what} could not be read: {reason}", found=text)
+            return Said(f"{what} could not be read: {reason}", found=text)
 
 
-def _tensor(fact: TensorFact) -> _Words:
+def _tensor(fact: facts.TensorFact) -> Said:
     match fact:
-        case NotAligned():
-            return _Words(
+        case facts.NotAligned():
+            return Said(
                 "The module does not have it where JAX lowers it, so it could not be compared.",
                 hint="Please report this with the program: every constraint should be found.",
             )
-        case NoPlacement(sharding, reason):
+        case facts.NoPlacement(sharding, reason):
             written = "It" if sharding is None else str(sharding)
             clause = unplaced_clause(
                 written, reason.rstrip("."), is_unreadable=isinstance(sharding, str)
             )
             is_in_module = sharding is not None and not isinstance(sharding, NamedSharding)
-            return _Words(f"{clause}.", found=written if is_in_module else "")
-        case OtherType(given, lowered):
+            return Said(f"{clause}.", found=written if is_in_module else "")
+        case facts.OtherType(given, lowered):
             types = [type_text(sharded.shape, sharded.dtype) for sharded in (lowered, given)]
-            return _Words(f"It is {types[0]} in the module but was given as {types[1]}.")
-        case NotRequested(lowered):
-            return _Words(
+            return Said(f"It is {types[0]} in the module but was given as {types[1]}.")
+        case facts.NotRequested(lowered):
+            return Said(
                 "No sharding was requested here; JAX wrote one, as it does for Explicit axes.",
                 LEFT,
                 open_text(lowered),
             )
-        case ShardingDropped(requested):
+        case facts.ShardingDropped(requested):
             message = "A sharding was requested, but the module has none."
-            return _Words(message, placed_text(requested), LEFT)
-        case OtherPlacement(requested, lowered):
+            return Said(message, placed_text(requested), LEFT)
+        case facts.OtherPlacement(requested, lowered):
             message = "The module's sharding is not the one requested."
-            return _Words(message, placed_text(requested), open_text(lowered))
-        case PinnedAxes(axes, requested, lowered):
+            return Said(message, placed_text(requested), open_text(lowered))
+        case facts.PinnedAxes(axes, requested, lowered):
             pinned = ", ".join(map(axis_text, axes))
             message = f"The module forbids axes that the request leaves free: {pinned}."
-            return _Words(message, placed_text(requested), lowered.text)
-        case OtherPriorities(priorities, requested, lowered):
+            return Said(message, placed_text(requested), lowered.text)
+        case facts.OtherPriorities(priorities, requested, lowered):
             message = "The module gives dimensions a priority that was not requested."
             wanted = f", priorities {list(priorities)}" if any(priorities) else ""
-            return _Words(message, placed_text(requested) + wanted, lowered.text)
-        case DroppedAxes(sizes, sharding, lowered):
+            return Said(message, placed_text(requested) + wanted, lowered.text)
+        case facts.DroppedAxes(sizes, sharding, lowered):
             left_out = ", ".join(f"{name} (size {size})" for name, size in sizes)
             message = f"JAX leaves out {left_out}, which makes no difference to the placement."
-            return _Words(message, str(sharding), lowered.text)
-        case OtherOpenDims(sharding, asked, lowered):
+            return Said(message, str(sharding), lowered.text)
+        case facts.OtherOpenDims(sharding, asked, lowered):
             ours, theirs = dims_text(asked), dims_text(lowered.open_dims)
-            return _Words(
+            return Said(
                 f"The request leaves {ours} open, and the module {theirs}.",
                 f"{sharding} with {ours} open",
                 f"{lowered.text} with {theirs} open",
             )
-        case OtherManualAxes():
-            return _Words(
+        case facts.OtherManualAxes():
+            return Said(
                 "The body is manual over other axes than requested."
                 if fact.is_boundary
                 else "It is manual over other axes than the enclosing shard_map.",
                 _manual(fact, fact.asked),
                 _manual(fact, fact.found),
             )
-        case OtherPartitioner(first, of_first, second, of_second):
-            return _Words(
+        case facts.OtherPartitioner(first, of_first, second, of_second):
+            return Said(
                 f"{first} and {second} get different shardings.",
                 f"{first}: {open_text(of_first)}",
                 f"{second}: {open_text(of_second)}",
             )
-        case ArgumentDropped():
-            return _Words(
+        case facts.ArgumentDropped():
+            return Said(
                 "The program does not use it, so jit drops it and the module has no such argument."
             )
-        case RequestNote(remark):
-            return _Words(remark_text(remark))
-        case NotDivisible(dim, size, blocks, padding, requested):
-            return _Words(
+        case facts.RequestNote(remark):
+            return Said(remark_text(remark))
+        case facts.NotDivisible(dim, size, blocks, padding, requested):
+            return Said(
                 f"Dimension {dim} of size {size} does not divide into {blocks}: blocks of "
                 f"{-(-size // blocks)} with {padding} padded, or not split at all: the compiler "
                 "decides.",
@@ -388,7 +328,7 @@ def _tensor(fact: TensorFact) -> _Words:
             )
 
 
-def _manual(fact: OtherManualAxes, digits: Digits) -> str:
+def _manual(fact: facts.OtherManualAxes, digits: Digits) -> str:
     return manual_text(digits, fact.num_devices, fact.mesh) if digits else "no manual axes"
 
 
@@ -398,31 +338,31 @@ def _manual(fact: OtherManualAxes, digits: Digits) -> str:
 _TENSORS = 3
 
 
-def _memory(fact: MemoryFact) -> _Words:
+def _memory(fact: facts.MemoryFact) -> Said:
     match fact:
-        case OtherBytes(tensors, ours, compiled):
+        case facts.OtherBytes(tensors, ours, compiled):
             named = f" ({', '.join(tensors[:_TENSORS])})" if tensors else ""
-            return _Words(
+            return Said(
                 f"Bytes computed from the shardings disagree with the compiler's{named}.",
                 f"{ours:,} bytes of arguments",
                 f"{compiled:,} bytes of arguments",
                 "sdyscope check compares what was requested with what was lowered.",
             )
-        case DonationUnused():
+        case facts.DonationUnused():
             reason, hint = _why_unused(fact)
-            return _Words(
+            return Said(
                 f"It is donated, but its {size(fact.bytes)} per device are not reused: {reason}.",
                 hint=hint,
             )
-        case DonationDropped():
-            return _Words(
+        case facts.DonationDropped():
+            return Said(
                 "It is donated, but the program does not use it: jit drops it, and its buffer "
                 "is freed unused.",
                 hint="Do not pass it.",
             )
 
 
-def _why_unused(fact: DonationUnused) -> tuple[str, str]:
+def _why_unused(fact: facts.DonationUnused) -> tuple[str, str]:
     type_ = type_text(fact.shape, fact.dtype)
     results = fact.results
     names = ", ".join(result.name for result in results[:_TENSORS])
@@ -455,7 +395,7 @@ def _why_unused(fact: DonationUnused) -> tuple[str, str]:
             return f"the compiler did not reuse it for {names}", ""
 
 
-def _stored(stored: Stored) -> str:
+def _stored(stored: facts.Stored) -> str:
     return (
         f"in blocks of {type_text(stored.block)}"
         if stored.sharding is None
@@ -469,7 +409,7 @@ def _stored(stored: Stored) -> str:
 _RESULTS = 6
 
 
-def _depends_on_mesh(fact: DependsOnMesh) -> _Words:
+def _depends_on_mesh(fact: facts.DependsOnMesh) -> Said:
     others = fact.results - 1
     differ = "differs" if others == 1 else "differ"
     more = f", and {counted(others, 'more result')} {differ}" if others else ""
@@ -479,7 +419,7 @@ def _depends_on_mesh(fact: DependsOnMesh) -> _Words:
     where = "" if fact.mesh is None else f"On {mesh_text(fact.mesh.shape)}, "
     if fact.ratio is not None:
         axes = " and ".join(fact.axes)
-        return _Words(
+        return Said(
             f"{where}{fact.result} is {fact.ratio:g} times {what}{more}"
             + (f": the size of {axes}." if axes else ".")
             + inside,
@@ -500,36 +440,34 @@ def _depends_on_mesh(fact: DependsOnMesh) -> _Words:
             "A shard_map's result depends on how its operands are split. If it should not, "
             "compare with a function without it: run --reference FILE:function."
         )
-    return _Words(
+    return Said(
         f"{where}{fact.result} is not {what}{more}: the error is {fact.error:.2g} of its norm."
         + inside,
         hint=hint,
     )
 
 
-def _executed(fact: ExecutionFact) -> _Words:
+def _executed(fact: facts.ExecutionFact) -> Said:
     match fact:
-        case NotExecuted(partitioner, is_refused, reason, hint):
+        case facts.NotExecuted(partitioner, is_refused, reason, hint):
             what = "There is nothing to run" if is_refused else "It does not run"
-            return _Words(f"{what} under {partitioner_name(partitioner)}: {reason}", hint=hint)
-        case NoReference(reason):
-            return _Words(
-                f"The results are not compared with the same step on one device: {reason}"
-            )
-        case NotOnMesh(mesh, reason):
-            return _Words(f"It is not compared on {mesh_text(mesh.shape)}: {reason}.")
-        case DependsOnMesh():
+            return Said(f"{what} under {partitioner_name(partitioner)}: {reason}", hint=hint)
+        case facts.NoReference(reason):
+            return Said(f"The results are not compared with the same step on one device: {reason}")
+        case facts.NotOnMesh(mesh, reason):
+            return Said(f"It is not compared on {mesh_text(mesh.shape)}: {reason}.")
+        case facts.DependsOnMesh():
             return _depends_on_mesh(fact)
-        case OtherBlocks():
-            return _Words(
+        case facts.OtherBlocks():
+            return Said(
                 f"{fact.devices} of {fact.of} devices hold a different block than {fact.stage}: "
                 f"{_difference(fact)}.",
                 placed_text(fact.expected),
                 "" if fact.found is None else placed_text(fact.found),
                 "Please report this with the program: JAX's runtime and its own IR disagree.",
             )
-        case UnequalReplicas():
-            return _Words(
+        case facts.UnequalReplicas():
+            return Said(
                 f"{fact.devices} of {fact.of} devices hold a different value than the first device "
                 f"that has the same block: {holder_text(fact.holder)} and "
                 f"{holder_text(fact.first)} by {fact.error:.2g} of its norm.",
@@ -539,22 +477,22 @@ def _executed(fact: ExecutionFact) -> _Words:
                 else "Look for a shard_map output that is not reduced over an axis that its spec "
                 "leaves out.",
             )
-        case OtherNumbers():
+        case facts.OtherNumbers():
             return _numbers(fact)
-        case OtherTraining():
-            return _Words(
+        case facts.OtherTraining():
+            return Said(
                 f"In step {fact.step} of {fact.steps} it is {fact.value:.7g}, and "
                 f"{fact.expected:.7g} on one device: off by {fact.error:.1e}, more than the "
                 f"{fact.tolerance:.1e} that rounding explains.",
                 hint="Compare one step first: `sdyscope run` without --train names the first "
                 "inner value that differs.",
             )
-        case NotTrained(where, reason):
+        case facts.NotTrained(where, reason):
             under = "on one device" if where is None else f"under {partitioner_name(where)}"
-            return _Words(f"The steps of training were not all run {under}: {reason}")
+            return Said(f"The steps of training were not all run {under}: {reason}")
 
 
-def _difference(fact: OtherBlocks) -> str:
+def _difference(fact: facts.OtherBlocks) -> str:
     asked = "nothing" if fact.asked is None else index_text(fact.asked)
     real = index_text(fact.block)
     if fact.buffer != tuple(stop - start for start, stop in fact.block):
@@ -567,7 +505,7 @@ def index_text(index: Sequence[Extent]) -> str:
     return f"[{', '.join(f'{start}:{stop}' for start, stop in index)}]"
 
 
-def holder_text(holder: Holder) -> str:
+def holder_text(holder: facts.Holder) -> str:
     """`device 5 (process 1 on node7)`; `device 5` for one process alone."""
     owner = "" if holder.process is None else f" ({_process(holder.process)})"
     return f"device {holder.device}{owner}"
@@ -577,7 +515,7 @@ def _process(process: Process) -> str:
     return f"process {process.number} on {process.host}"
 
 
-def _numbers(fact: OtherNumbers) -> _Words:
+def _numbers(fact: facts.OtherNumbers) -> Said:
     place = ""
     whose = fact.function or "one device"
     if fact.where is not None:
@@ -606,7 +544,7 @@ def _numbers(fact: OtherNumbers) -> _Words:
     if fact.inside is not None and fact.inside.first is not None and fact.inside.first.reordered:
         hint = REORDERED_HINT
     allowed = f"an error of at most {fact.tolerance:.2g} ({fact.coarsest})"
-    return _Words(
+    return Said(
         message,
         allowed if fact.coarsest else "exactly equal",
         f"an error of {fact.error:.2g}{place}",
@@ -615,17 +553,17 @@ def _numbers(fact: OtherNumbers) -> _Words:
 
 
 # --- Budgets --------------------------------------------------------------------------------------
-_LIMITS: Final[Mapping[MemoryLimit, str]] = {
+_LIMITS: Final[Mapping[facts.MemoryLimit, str]] = {
     "arguments": " of arguments",
     "temporaries": " of temporaries",
     "total": "",
 }
 
 
-def _over_budget(fact: OverBudget) -> _Words:
+def _over_budget(fact: facts.OverBudget) -> Said:
     message, uses, see = _spent(fact)
-    counts_ops = isinstance(fact, OverCommunication) and fact.unit == "collectives"
-    return _Words(
+    counts_ops = isinstance(fact, facts.OverCommunication) and fact.unit == "collectives"
+    return Said(
         f"{message}; {fact.allowed:,} are allowed.",
         f"at most {fact.allowed:,} {'in a step' if counts_ops else 'bytes'}",
         "; ".join(uses),
@@ -633,23 +571,23 @@ def _over_budget(fact: OverBudget) -> _Words:
     )
 
 
-def _spent(fact: OverBudget) -> tuple[str, list[str], str]:
+def _spent(fact: facts.OverBudget) -> tuple[str, list[str], str]:
     """How much is used, for what, and which command says more."""
     match fact:
-        case OverCommunication("bytes", used, _, amounts):
+        case facts.OverCommunication("bytes", used, _, amounts):
             message = f"A device sends {used:,} bytes in a step"
             return message, _amounts(amounts, "bytes"), "comms lists every collective"
-        case OverCommunication(_, used, _, amounts):
+        case facts.OverCommunication(_, used, _, amounts):
             message = f"A step runs {used:,} of them"
             return message, _amounts(amounts, "times"), "comms lists every collective"
-        case OverReplication(used, _, tensors):
+        case facts.OverReplication(used, _, tensors):
             uses = [
                 f"{bytes_:,} bytes: {name}, {counted(replicas, 'replica')}"
                 for name, bytes_, replicas in tensors[:_NAMED]
             ]
             message = f"A device holds {used:,} bytes that other devices also hold"
             return message, uses, "memory shows what could be sharded further"
-        case OverMemory(limit, used, _, parts):
+        case facts.OverMemory(limit, used, _, parts):
             # The parts of a total are few, and all of them are worth knowing.
             named = parts if limit == "total" else parts[:_NAMED]
             uses = [
@@ -660,7 +598,7 @@ def _spent(fact: OverBudget) -> tuple[str, list[str], str]:
             return message, uses, "memory has every argument"
 
 
-def _amounts(amounts: Sequence[Amount], unit: str) -> list[str]:
+def _amounts(amounts: Sequence[facts.Amount], unit: str) -> list[str]:
     """What takes most, each with its place and, where it is known, why it is there."""
     texts = []
     for amount in amounts[:_NAMED]:
@@ -676,28 +614,28 @@ def _amounts(amounts: Sequence[Amount], unit: str) -> list[str]:
     return texts
 
 
-def _uncertain(fact: BudgetDoubt) -> _Words:
+def _uncertain(fact: facts.BudgetDoubt) -> Said:
     match fact:
-        case CountedOnce(count):
-            return _Words(
+        case facts.CountedOnce(count):
+            return Said(
                 f"{count:,} of them are in loops that run an unknown number of times: counted once."
             )
-        case OverUnknownAxes(count):
-            return _Words(
+        case facts.OverUnknownAxes(count):
+            return Said(
                 f"{count:,} of them run over no known mesh axes, and count as if over this one."
             )
-        case UnreadLines(lines):
-            return _Words(
+        case facts.UnreadLines(lines):
+            return Said(
                 f"{counted(lines, 'line')} of the compiled program could not be read, so more "
                 "may be sent."
             )
-        case NoSuchTensor(pattern):
-            return _Words(
+        case facts.NoSuchTensor(pattern):
+            return Said(
                 f"No argument or result is called {pattern}, so this limits nothing.",
                 hint="sdyscope memory lists arguments and results by name.",
             )
-        case NoMemoryAnalysis():
-            return _Words(
+        case facts.NoMemoryAnalysis():
+            return Said(
                 "The compiler of this hardware does not say how much memory a device needs.",
                 hint="Leave the limit out for this hardware.",
             )

@@ -228,3 +228,21 @@ def axis_spans(text: str, axes: Sequence[str]) -> list[tuple[int, int, str]]:
         group = match.lastgroup or "spec"
         spans.append((*match.span(group), match[group]))
     return spans
+
+
+def repeated_words(
+    where: Sequence[str], axis: str, dims: Sequence[str], logical: Sequence[str], tensor: str = ""
+) -> str:
+    """The sentence that a mesh axis is used twice, under these mappings."""
+    what = f"{tensor} [{', '.join(logical)}]" if tensor else f"[{', '.join(logical)}]"
+    verb = "shards" if len(where) == 1 else "shard"
+    times = "twice" if len(dims) == 2 else f"{len(dims)} times"
+    return f"{listed(where)} {verb} {what} over the mesh axis {axis!r} {times}, for {listed(dims)}."
+
+
+def repeated_hint(where: Sequence[str], dims: Sequence[str]) -> str:
+    """What to do about a mesh axis that is used twice, under these mappings."""
+    if len(set(dims)) == 1:
+        return f"Give the two dimensions {dims[0]!r} different names, and map one of them."
+    mapping = where[0] if len(where) == 1 else "shared_mapping"
+    return f"Map {dims[-1]!r} to another mesh axis in {mapping}, or to none: []."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -63,28 +63,6 @@ class PlacementDocument:
     padding: tuple[int, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class ShardingDocument:
-    """A sharding, written, requested or decided.
-
-    Attributes:
-        text: as it is written: a PartitionSpec, `sdy.sharding`'s or `mhlo.sharding`'s text; empty
-            when there is none.
-        short: in its most readable form, as a PartitionSpec where it can be one.
-        open_dims: dimensions that the compiler may shard further.
-        manual_axes: axes of a `shard_map` boundary that its body is manual on.
-        placement: where it puts the tensor; null where nothing says.
-        problem: why there is no placement; empty when there is one or no sharding.
-    """
-
-    text: str
-    short: str
-    open_dims: tuple[int, ...]
-    manual_axes: tuple[str, ...]
-    placement: PlacementDocument | None
-    problem: str
-
-
 #: What is said of what a device holds where dimensions are left open.
 AT_MOST: Final = (
     "with UNCONSTRAINED dimensions, block, bytes and replicas are upper bounds: the compiler may "
@@ -93,18 +71,6 @@ AT_MOST: Final = (
 
 
 @lru_cache(1 << 12)
-def sharding_document(sharded: Sharded) -> ShardingDocument:
-    """The document of a sharding."""
-    return ShardingDocument(
-        sharded.text,
-        short(sharded),
-        sharded.open_dims,
-        sharded.manual_axes,
-        placement_document(sharded),
-        sharded.problem,
-    )
-
-
 def placement_document(sharded: Sharded) -> PlacementDocument | None:
     """The document of where a sharding puts its tensor; None where nothing says."""
     place = sharded.placement
@@ -120,6 +86,7 @@ def placement_document(sharded: Sharded) -> PlacementDocument | None:
     )
 
 
+@lru_cache(1 << 12)
 def short(sharded: Sharded) -> str:
     """A sharding in its most readable form: a PartitionSpec where it can be one.
 
@@ -136,6 +103,13 @@ def short(sharded: Sharded) -> str:
     if sharded.problem:
         text = f"{UNKNOWN} {text}"
     return in_memory(text, sharded.memory)
+
+
+#: What the document of a sharding has in words.
+SHARDING_WORDS: Final[Mapping[str, tuple[Callable[[Sharded], object], object]]] = {
+    "short": (short, str),
+    "placement": (placement_document, PlacementDocument | None),
+}
 
 
 def in_memory(text: str, memory: str) -> str:
@@ -207,6 +181,17 @@ def shardy_text(sharding: TensorSharding) -> str:
     if isinstance(sharding.mesh, Mesh):
         return axis_text(sharding)
     return axis_text(sharding)[1:-1].removeprefix(f"{symbol(sharding.mesh)}, ")
+
+
+def spec_words(sharded: Sharded) -> str:
+    """Where a sharding puts its tensor as a PartitionSpec, or in words where none can say it."""
+    place, mesh = sharded.placement, sharded.mesh
+    try:
+        assert place is not None
+        assert mesh is not None
+        return str(to_named_sharding(place, len(place.dims), mesh).spec)
+    except ConversionError:
+        return placed_text(sharded)
 
 
 def placed_text(sharded: Sharded) -> str:

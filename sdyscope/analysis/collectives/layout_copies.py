@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
+from sdyscope.facts.lint import Side
 from sdyscope.hlo import HloModule
 from sdyscope.hlo.executions import executions
 from sdyscope.hlo.model import IN_PLACE, Computation, Instruction
 from sdyscope.hlo.shape import Shape
-
-Side: TypeAlias = Literal["operand", "result"]
 
 #: What hands a value on as it lies there; ``passing`` has copies too, which are looked for here.
 _HANDS_ON = IN_PLACE | {"get-tuple-element"}

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.axes import axes_of_op
 from sdyscope.analysis.collectives.bytes import wire_bytes
 from sdyscope.analysis.collectives.totals import Collectives
+from sdyscope.facts.lint import Wasted, WastedKind
 from sdyscope.facts.propagated import ValueId
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.graph import Op, OpGraph
@@ -23,45 +23,7 @@ from sdyscope.hlo.model import ELEMENTWISE
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.passing import FORMS
-from sdyscope.values.source import SourceLocation
 from sdyscope.walk import reached
-
-WastedKind: TypeAlias = Literal[
-    "reduced twice", "reduced to be sliced", "gathered to be sliced", "reduced in a loop"
-]
-"""``reduced twice``: a sum of what does not differ along the axes, which multiplies it;
-``reduced to be sliced``: a sum of which a device keeps a slice; ``gathered to be sliced``: a gather
-likewise; ``reduced in a loop``: a sum in each iteration of what the loop adds up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wasted:
-    """One such collective.
-
-    Attributes:
-        kind: what is wrong.
-        op: its node in the op graph of the lowered module.
-        other: the node of the first sum, of the slice, or of the loop.
-        axes: the mesh axes.
-        sent: bytes that a device sends in a step and need not.
-        times: how often a step runs it.
-        dimension: the dimension that is sliced; None for none.
-        divided: whether what is summed twice is divided by the number of devices again.
-        source: its line.
-        scope: its scope.
-    """
-
-    kind: WastedKind
-    op: int
-    other: int
-    axes: tuple[str, ...]
-    sent: int
-    times: int = 1
-    dimension: int | None = None
-    divided: bool = False
-    source: SourceLocation | None = None
-    scope: str = ""
-
 
 #: Ops that make of what is the same everywhere what is the same everywhere, besides those that work
 #: element by element or pass on what they are given.
@@ -195,7 +157,22 @@ class _Maps:
             each = wire_bytes(wire, whole, size)[0]
             # A reduce-scatter sends half of what an all-reduce does.
             sent += each // 2 if kind == "reduced to be sliced" else each
-        return Wasted(kind, op.id, other, axes, sent, 1, dimension, divided, op.source, op.scope)
+        devices = math.prod(self.mesh.shape[axis] for axis in axes)
+        first = self.graph.ops[other].source if kind == "reduced twice" else None
+        return Wasted(
+            kind,
+            op.id,
+            other,
+            axes,
+            sent,
+            1,
+            dimension,
+            divided,
+            op.source,
+            op.scope,
+            devices,
+            first,
+        )
 
 
 def _is_alike(op: Op) -> bool:

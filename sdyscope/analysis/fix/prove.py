@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sdyscope.analysis.run.numerics import coarsest, relative_error, tolerance
+from sdyscope.analysis.run.numerics import TELLS_NOTHING, coarsest, relative_error, tolerance
 from sdyscope.analysis.run.reference import compared_with_one_device
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.edits import Numbers, NumbersVerdict
@@ -124,7 +124,7 @@ class Twin:
                 "not compared",
                 devices=devices,
                 inputs=self._inputs,
-                reason="no result is finite and other than zero",
+                reason=TELLS_NOTHING,
                 results=len(results),
             )
         count, worst, error, allowed, within = own

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from sdyscope.analysis.collectives.totals import Collectives
-from sdyscope.analysis.collectives.wasted import Wasted, accumulated_in_loops, wasted_in_maps
+from sdyscope.analysis.collectives.wasted import accumulated_in_loops, wasted_in_maps
 from sdyscope.analysis.cost.order import WORTH, best_order, bytes_by_axes
 from sdyscope.analysis.fix.proposals import Proposal, Splices
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.edits import EditKind, SourceEdit
+from sdyscope.facts.lint import Wasted
 from sdyscope.graph import OpGraph
 from sdyscope.hardware.specs import chip_of
 from sdyscope.patches.meshes import reordered_meshes, resized_meshes

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Literal
 
 from sdyscope.analysis.run.blocks import Owners, compared, wrong_numbers
-from sdyscope.analysis.run.numerics import Numeric, coarsest, numeric, tolerance
+from sdyscope.analysis.run.numerics import TELLS_NOTHING, Numeric, coarsest, numeric, tolerance
 from sdyscope.analysis.run.values import ExecutedTensor, Run, Verdict
 from sdyscope.errors import ConversionError
 from sdyscope.facts.execution import (
@@ -42,9 +42,6 @@ from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh, only_mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.tiling import TupleSharding
-
-#: Why results are equal that say nothing of what computed them.
-_NOTHING = "no result is finite and other than zero"
 
 
 def judge(
@@ -90,7 +87,7 @@ def judge(
     missing = reference.failure
     every = tuple(chain(*numerics.values()))
     if every and not any(error.tells for error in every):
-        missing = missing or _NOTHING
+        missing = missing or TELLS_NOTHING
     if missing:
         findings.append(Observation("not-compared", "note", NoReference(missing)))
     # Constraints name it where no argument or result does.

@@ -33,6 +33,9 @@ ROUNDOFF: Mapping[str, float] = {
     "f8E5M2FNUZ": 2.0**-3,
 }
 
+#: Why results are equal that say nothing of what computed them.
+TELLS_NOTHING = "no result is finite and other than zero"
+
 #: Sharding changes the order of sums: n terms, added in two orders, differ by about sqrt(n)
 #: roundings, and a million terms is what the sums of a step come to.
 ROUNDINGS_OF_A_SUM = 1024
