@@ -179,6 +179,12 @@ def _recompile(program: _Program, before: _Program) -> Recompile:
     )
     # What JAX lowers goes by the types of the arguments, and these name the mesh that each is on.
     retyped = bool(types) or known.meshes[:1] != earlier.meshes[-1:]
+    meshes: tuple[ArgumentChange, ...] = ()
+    if own == theirs and known.meshes and earlier.meshes and known.arguments == earlier.arguments:
+        # in_shardings may put an array that came from elsewhere where the next call's already is.
+        said = {change.name for change in (*types, *shardings)}
+        remeshed = _remeshed(known, known.meshes[0], earlier.meshes[-1])
+        meshes = tuple(change for change in remeshed if change.name not in said)
     return Recompile(
         known.name,
         known.defined,
@@ -188,7 +194,7 @@ def _recompile(program: _Program, before: _Program) -> Recompile:
         known.lowering_seconds,
         known.compile_seconds,
         known.called,
-        (*types, *shardings),
+        (*types, *shardings, *meshes),
         own != theirs,
         None if retyped else _first_change(program.ops, before.ops),
     )
