@@ -150,7 +150,7 @@ def test_a_program_is_traced_within_what_is_set_around_it():
         return jax.lax.with_sharding_constraint(x, P("data")) if set_mesh.axis_names else x
 
     x = jax.ShapeDtypeStruct((8, 8), jnp.float32)
-    with jax.sharding.use_abstract_mesh(AbstractMesh((4, 2), ("data", "model"))):
+    with jax.sharding.use_abstract_mesh(MESH):
         inspection = inspect(step, x)
     assert [asked.kind for asked in inspection.requested] == ["argument", "result", "constraint"]
 
