@@ -19,6 +19,7 @@ from sdyscope.facts.recorded import Line, Record, RecordedProgram
 from sdyscope.facts.sharded import Sharded
 from sdyscope.graph import Op
 from sdyscope.graph.donation import ALIASED, DONOR
+from sdyscope.graph.scalars import type_text
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import only_mesh
 
@@ -283,7 +284,7 @@ def _first_change(ours: Sequence[Op], theirs: Sequence[Op]) -> OpChange | None:
         if now.kind != was.kind:
             return OpChange(was.kind, now.kind, "", "", "", now.source)
         if now.types != was.types:
-            old_types, new_types = (", ".join(map(str, program.types)) for program in (was, now))
+            old_types, new_types = (", ".join(map(type_text, op.types)) for op in (was, now))
             return OpChange(was.kind, now.kind, "type", old_types, new_types, now.source)
         for name in (*was.attributes, *now.attributes):
             old, new = was.attributes.get(name), now.attributes.get(name)

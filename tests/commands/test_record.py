@@ -335,6 +335,7 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     # What a static argument changes of results is told by the op that first has it.
     stacked = changes["stacked.2"]["op"]
     assert (stacked["now"], stacked["attribute"]) == ("stablehlo.broadcast_in_dim", "type")
+    assert (stacked["was_text"], stacked["now_text"]) == ("f32[2,8,8]", "f32[3,8,8]")
     assert changes["unrolled.2"]["op"]["now"] == "stablehlo.sine"
     assert changes["_lambda"]["before"] == "_lambda"
     assert changes["_lambda"]["times"] == 2
