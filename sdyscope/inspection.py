@@ -622,6 +622,8 @@ def inspect(
 ) -> Inspection:
     """Looks at a jitted function with these arguments. Nothing is run or compiled.
 
+    It is traced at once, within the mesh and all else that is set where this is called.
+
     Args:
         fun: the result of ``jax.jit``, a ``jax.stages.Traced``, or a ``Program``.
         args: arrays or ``jax.ShapeDtypeStruct``s, with shardings; static arguments as they are.
@@ -631,11 +633,17 @@ def inspect(
 
     Raises:
         TargetError: ``fun`` is nothing that can be lowered.
+        CompilerError: tracing it raised.
     """
     if isinstance(fun, Program):
-        return Inspection(fun, partitioners)
-    called = name or getattr(fun, "__name__", None) or getattr(fun, "fun_name", "program")
-    return Inspection(Program(str(called), fun, args, kwargs), partitioners)
+        inspection = Inspection(fun, partitioners)
+    else:
+        called = name or getattr(fun, "__name__", None) or getattr(fun, "fun_name", "program")
+        inspection = Inspection(Program(str(called), fun, args, kwargs), partitioners)
+    # Not later: a `with jax.set_mesh(...)`, or a library's rules, may have ended by then, and many
+    # a library leaves its constraints out where there is none.
+    _ = inspection.traced
+    return inspection
 
 
 def of_modules(

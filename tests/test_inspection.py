@@ -141,6 +141,43 @@ def test_a_program_that_does_not_trace_says_where():
         inspect(wrong, abstract((8, 4), "data")).check()
 
 
+def test_a_program_is_traced_within_what_is_set_around_it():
+    """Flax and others leave their constraints out where no mesh is set, and say nothing."""
+
+    @jax.jit
+    def step(x):
+        set_mesh = jax.sharding.get_abstract_mesh()
+        return jax.lax.with_sharding_constraint(x, P("data")) if set_mesh.axis_names else x
+
+    x = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    with jax.sharding.use_abstract_mesh(MESH):
+        inspection = inspect(step, x)
+    assert [asked.kind for asked in inspection.requested] == ["argument", "result", "constraint"]
+
+
+class _Trainer:
+    """What is jitted may be a method, which JAX's own `lower` does not bind."""
+
+    @partial(jax.jit, static_argnums=0)
+    def step(self, params, x):
+        return params * x
+
+
+@pytest.mark.parametrize("bound", [lambda fun, w: fun, lambda fun, w: partial(fun, w)])
+def test_a_jitted_method_and_a_partial_of_it_take_what_is_left(bound):
+    w, x = abstract((8, 8), "data"), abstract((8, 8), None, "model")
+    fun = bound(_Trainer().step, w)
+    inspection = inspect(fun, x) if isinstance(fun, partial) else inspect(fun, w, x)
+    arguments = [asked for asked in inspection.requested if asked.kind == "argument"]
+    assert [(asked.path, str(asked.sharding)) for asked in arguments] == [
+        ("params", "P('data')"),
+        ("x", "P(None, 'model')"),
+    ]
+    program = sdyscope.Program("step", fun, (x,), inputs=lambda: (("of x",), {}))
+    assert program.inputs()[0][-1] == "of x"
+    assert len(program.inputs()[0]) == len(program.args)
+
+
 def test_importing_is_quick_and_everything_public_is_there():
     code = (
         "import sys, sdyscope; print([m for m in ('jax', 'networkx', 'lark') if m in sys.modules])"

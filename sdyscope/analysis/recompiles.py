@@ -19,6 +19,7 @@ from sdyscope.facts.recorded import Line, Record, RecordedProgram
 from sdyscope.facts.sharded import Sharded
 from sdyscope.graph import Op
 from sdyscope.graph.donation import ALIASED, DONOR
+from sdyscope.graph.scalars import type_text
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import only_mesh
 
@@ -179,6 +180,12 @@ def _recompile(program: _Program, before: _Program) -> Recompile:
     )
     # What JAX lowers goes by the types of the arguments, and these name the mesh that each is on.
     retyped = bool(types) or known.meshes[:1] != earlier.meshes[-1:]
+    meshes: tuple[ArgumentChange, ...] = ()
+    if own == theirs and known.meshes and earlier.meshes and known.arguments == earlier.arguments:
+        # in_shardings may put an array that came from elsewhere where the next call's already is.
+        said = {change.name for change in (*types, *shardings)}
+        remeshed = _remeshed(known, known.meshes[0], earlier.meshes[-1])
+        meshes = tuple(change for change in remeshed if change.name not in said)
     return Recompile(
         known.name,
         known.defined,
@@ -188,7 +195,7 @@ def _recompile(program: _Program, before: _Program) -> Recompile:
         known.lowering_seconds,
         known.compile_seconds,
         known.called,
-        (*types, *shardings),
+        (*types, *shardings, *meshes),
         own != theirs,
         None if retyped else _first_change(program.ops, before.ops),
     )
@@ -277,7 +284,7 @@ def _first_change(ours: Sequence[Op], theirs: Sequence[Op]) -> OpChange | None:
         if now.kind != was.kind:
             return OpChange(was.kind, now.kind, "", "", "", now.source)
         if now.types != was.types:
-            old_types, new_types = (", ".join(map(str, program.types)) for program in (was, now))
+            old_types, new_types = (", ".join(map(type_text, op.types)) for op in (was, now))
             return OpChange(was.kind, now.kind, "type", old_types, new_types, now.source)
         for name in (*was.attributes, *now.attributes):
             old, new = was.attributes.get(name), now.attributes.get(name)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from sdyscope.errors import TargetError, kind_of
@@ -71,7 +73,9 @@ class Program(Summarized):
         name: what to call the program in tables and file names.
         fun: the result of `jax.jit`, or of a library's own jit with a `.lower` method (Flax's
             `nnx.jit`, Equinox's `filter_jit`), or a `jax.stages.Traced` that was made already
-            (then `args` and `kwargs` are unused).
+            (then `args` and `kwargs` are unused). Of a jitted method of an object, and of a
+            `functools.partial` of a jitted function, what is called is kept, and what is bound to
+            it goes before `args` and into `kwargs`.
         args: positional arguments: pytrees of `jax.ShapeDtypeStruct` (with `sharding`)
             or of arrays; arguments that jit treats as static are given as they are.
         kwargs: keyword arguments, likewise.
@@ -107,6 +111,36 @@ class Program(Summarized):
                     f"A Program takes {kind} as its {what}, not {kind_of(value)}.",
                     hint="Write Program(name, fun, args, kwargs): Program('step', jitted, (x,)).",
                 )
+        fun, args, kwargs = _unbound(self.fun)
+        if fun is not self.fun:
+            if (inputs := self.inputs) is not None:
+                object.__setattr__(self, "inputs", lambda: _with_bound(args, kwargs, *inputs()))
+            given = _with_bound(args, kwargs, tuple(self.args), self.kwargs)
+            for name, value in zip(("fun", "args", "kwargs"), (fun, *given), strict=True):
+                object.__setattr__(self, name, value)
+
+
+def _unbound(fun: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """What is called in the end, and the arguments that a method or a partial binds to it.
+
+    JAX lowers neither: what `.lower` a bound method has is that of the function, without its self.
+    """
+    if isinstance(fun, MethodType) and hasattr(fun.__func__, "lower"):
+        return fun.__func__, (fun.__self__,), {}
+    if isinstance(fun, partial):
+        called, args, kwargs = _unbound(fun.func)
+        if hasattr(called, "lower"):
+            return called, (*args, *fun.args), {**kwargs, **fun.keywords}
+    return fun, (), {}
+
+
+def _with_bound(
+    bound_args: tuple[Any, ...],
+    bound_kwargs: Mapping[str, Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (*bound_args, *args), {**bound_kwargs, **kwargs}
 
 
 @dataclass(frozen=True, slots=True)

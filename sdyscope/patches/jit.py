@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from sdyscope.patches.source import Source, Splice, last_name
+from sdyscope.values.source import SourceLocation
 
 #: What jit is called. Equinox's `filter_jit` takes none of jit's own keywords.
 _JIT = frozenset({"jit", "pjit"})
@@ -24,11 +25,25 @@ class JitSite:
         source: the file.
         line: its line.
         node: the call ``jax.jit(f, ...)`` or ``partial(jax.jit, ...)``, or the bare decorator.
+        function: name of the function that it jits, where that is surely one of the source's own;
+            else empty.
+        lines: the first and last line on which that function may begin, its first decorator's and
+            its ``def``.
     """
 
     source: Source = field(repr=False, compare=False)
     line: int
     node: cst.BaseExpression = field(repr=False, compare=False)
+    function: str = ""
+    lines: tuple[int, int] = (0, 0)
+
+    def may_jit(self, function: SourceLocation | None) -> bool:
+        """Whether it may be what jits the function that begins there; None for an unknown one."""
+        if function is None or not self.function:
+            return True
+        first, last = self.lines
+        named = (function.file, function.function) == (self.source.file, self.function)
+        return named and first <= function.line <= last
 
     def donating(self, numbers: Sequence[int]) -> list[Splice] | None:
         """The edits after which these positional arguments are donated, too.
@@ -99,13 +114,54 @@ def jit_sites(source: Source) -> Iterator[JitSite]:
         if isinstance(node, cst.Call):
             name = last_name(node.func)
             first = node.args[0].value if node.args and node.args[0].keyword is None else None
-            if name in _JIT or (
-                name in _PARTIAL and first is not None and last_name(first) in _JIT
-            ):
-                yield JitSite(source, source.line(node), node)
+            is_partial = name in _PARTIAL and first is not None and last_name(first) in _JIT
+            if name in _JIT or is_partial:
+                jitted = _decorated(source, node)
+                if name in _JIT and isinstance(first, cst.Name):
+                    jitted = _named(source, node, first.value)
+                yield _site(source, node, jitted)
         elif (
             isinstance(node, cst.Name | cst.Attribute)
             and last_name(node) in _JIT
             and isinstance(source.parent(node), cst.Decorator)
         ):
-            yield JitSite(source, source.line(node), node)
+            yield _site(source, node, _decorated(source, node))
+
+
+def _site(source: Source, node: cst.BaseExpression, jitted: cst.FunctionDef | None) -> JitSite:
+    if jitted is None:
+        return JitSite(source, source.line(node), node)
+    begin = jitted.decorators[0] if jitted.decorators else jitted.name
+    lines = source.line(begin), source.line(jitted.name)
+    return JitSite(source, source.line(node), node, jitted.name.value, lines)
+
+
+def _decorated(source: Source, node: cst.BaseExpression) -> cst.FunctionDef | None:
+    """The function right below a decorator; of one that another decorator changes first, None."""
+    decorator = source.parent(node)
+    below = None if decorator is None else source.parent(decorator)
+    is_last = isinstance(below, cst.FunctionDef) and below.decorators[-1] is decorator
+    return below if is_last and isinstance(below, cst.FunctionDef) else None
+
+
+def _named(source: Source, node: cst.Call, name: str) -> cst.FunctionDef | None:
+    """The function that a name stands for; None where anything else may be called so."""
+    functions: dict[cst.CSTNode | None, list[cst.FunctionDef]] = {}
+    for other in source.nodes():
+        if isinstance(other, cst.FunctionDef) and other.name.value == name:
+            functions.setdefault(_scope(source, other), []).append(other)
+        elif isinstance(other, cst.AssignTarget | cst.Param):
+            target = other.target if isinstance(other, cst.AssignTarget) else other.name
+            if isinstance(target, cst.Name) and target.value == name:
+                return None
+    scope = _scope(source, node)
+    while scope is not None and scope not in functions:
+        scope = _scope(source, scope)
+    candidates = functions.get(scope, [])
+    return candidates[0] if len(candidates) == 1 and not candidates[0].decorators else None
+
+
+def _scope(source: Source, node: cst.CSTNode) -> cst.CSTNode | None:
+    """The function or class that a node is in; None for the module."""
+    scopes = cst.FunctionDef | cst.ClassDef
+    return next((at for at in source.parents(node) if isinstance(at, scopes)), None)

@@ -222,11 +222,16 @@ def advice(recompile: Recompile) -> str:
         )
     remeshed = [argument for argument in arguments if argument.meshes is not None]
     if remeshed:
-        mesh = next((each.meshes[1] for each in remeshed if each.meshes and each.meshes[1]), "")
+        pairs = [each.meshes for each in remeshed if each.meshes is not None]
+        mesh = next((now or was for was, now in pairs if now or was), "")
         names = remeshed[0].name + (" and the others" if len(remeshed) > 1 else "")
+        why = (
+            "for a mesh of other axis names"
+            if any(was and now for was, now in pairs)
+            else "for an array that is on a mesh in one call alone"
+        )
         said.append(
-            f"Place {names} on {_mesh(mesh)} before the first call: JAX compiles again for a mesh "
-            "of other axis names."
+            f"Place {names} on {_mesh(mesh)} before the first call: JAX compiles again {why}."
         )
     alike = all(
         argument.moved is False and not _is_seen(argument) for argument in recompile.arguments

@@ -130,7 +130,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     "no bytes": "Values of these types count as 0 bytes: {names}.",
     "not told": (
         "Origins are not known: the run's own compile did not record the op of each instruction; "
-        "--on compiles it here, with origins."
+        "with --on it is compiled here, if it can be, with origins."
     ),
     "not asked for": "Origins were not requested.",
     "no mesh": "Origins are not known: no mesh is known whose axes could have one.",

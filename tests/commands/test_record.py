@@ -286,6 +286,13 @@ def fitted(state, x):
 state, placed = {"m": jnp.zeros((8, 8)), "v": jnp.zeros((8, 8))}, put(jnp.ones((8, 8)), "data")
 for _ in range(2):
     state = fitted(state, placed)
+
+@partial(jax.jit, in_shardings=NamedSharding(mesh, P()), out_shardings=NamedSharding(mesh, P()))
+def seeded(r, x):
+    return doubled(r) + doubled(x)
+r = jnp.zeros((8, 8))
+for _ in range(2):
+    r = seeded(r, put(w))
 """
 
 
@@ -315,6 +322,7 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
         "settled",
         "renamed",
         "fitted",
+        "seeded",
     }
     assert {one["name"] for one in found} == names
     assert all(one["compile_seconds"] > 0 for one in found)
@@ -327,11 +335,15 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     # What a static argument changes of results is told by the op that first has it.
     stacked = changes["stacked.2"]["op"]
     assert (stacked["now"], stacked["attribute"]) == ("stablehlo.broadcast_in_dim", "type")
+    assert (stacked["was_text"], stacked["now_text"]) == ("f32[2,8,8]", "f32[3,8,8]")
     assert changes["unrolled.2"]["op"]["now"] == "stablehlo.sine"
     assert changes["_lambda"]["before"] == "_lambda"
     assert changes["_lambda"]["times"] == 2
     # By the type of what is on the mesh, JAX calls another function for what is not on it yet.
     assert changes["fitted.2"]["op"] is None
+    # What in_shardings place alike had other types before, which is all that differs.
+    (seeded,) = changes["seeded.2"]["arguments"]
+    assert (seeded["name"], seeded["meshes"][0]) == ("r", "")
 
     said = " ".join(sdyscope("show", "run").out.split())
     assert "argument n was on no mesh, then replicated" in said
@@ -342,6 +354,7 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
         "renamed: argument r was on a mesh x=8,y=1, then on a mesh data=8,one=1; an identical "
         "module Place r on a mesh data=8,one=1 before the first call"
     ) in said
+    assert "seeded.2: argument r was on no mesh, then on a mesh data=8,one=1 Place r on" in said
     weakly = "numbered: argument n was i32[] (weakly typed), then i32[]; an identical module"
     assert weakly in said
     assert "weakly typed: give n a dtype before each call, as jnp.asarray(x, dtype) does" in said

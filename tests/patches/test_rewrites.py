@@ -6,6 +6,7 @@ from sdyscope.errors import TargetError
 from sdyscope.patches.jit import jit_sites
 from sdyscope.patches.rewrites import accumulation, first_argument, scattered, set_false
 from sdyscope.patches.source import Source, Span, spliced
+from sdyscope.values.source import SourceLocation
 
 
 def span(text, piece):
@@ -70,6 +71,41 @@ def test_names_of_donated_arguments_are_left_alone():
 def test_equinox_has_no_place_for_what_jit_takes():
     """`filter_jit` refuses `donate_argnums` and shardings."""
     assert [*jit_sites(Source("m.py", '@eqx.filter_jit(donate="none")\ndef f(x): ...'))] == []
+
+
+TWO_STEPS = """
+@partial(jax.jit, static_argnums=1)
+def evaluate(params, n): ...
+
+def train(params): ...
+
+def inner():
+    def train(params): ...
+    return jax.jit(train)
+
+step = jax.jit(train)
+other = jax.jit(make(train))
+
+@jax.jit
+@logged
+def predict(params): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "sites"),
+    [
+        ("evaluate", 2, [2, 12, 14]),
+        ("train", 5, [11, 12, 14]),
+        ("train", 8, [9, 12, 14]),
+        ("wrapper", 99, [12, 14]),  # of what is jitted as something else, anything may be it
+    ],
+)
+def test_what_jits_another_function_is_not_edited(function, line, sites):
+    at = SourceLocation("m.py", line, 0, function)
+    lines = [site.line for site in jit_sites(Source("m.py", TWO_STEPS)) if site.may_jit(at)]
+    assert sorted(lines) == sites
+    assert len([site for site in jit_sites(Source("m.py", TWO_STEPS)) if site.may_jit(None)]) == 5
 
 
 def test_settings_that_are_false():

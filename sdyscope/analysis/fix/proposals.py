@@ -400,7 +400,7 @@ def _where_jitted(
     """The proposal at each place that jits a function and can be changed so."""
     for file in workshop.files:
         for site in jit_sites(workshop.source(file)):
-            splices = change(site)
+            splices = change(site) if site.may_jit(workshop.program.defined_at) else None
             if splices is not None:
                 line = SourceLocation(file, site.line)
                 written = partial(dict[str, Sequence[Splice]], {file: splices})

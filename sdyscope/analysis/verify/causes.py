@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias, get_args
 from sdyscope.analysis.collectives.totals import Collective, Collectives
 from sdyscope.analysis.verify.audited import AuditedStage, Disagreement, LeftOut
 from sdyscope.analysis.verify.compiled import CollectiveKey, key_of, shown_key
-from sdyscope.errors import CompilerError, SdyscopeError, TargetError
+from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation, OriginRole
 from sdyscope.facts.tensors import TensorTable
 from sdyscope.stages.audit.facts import Audited, AuditedCollective
@@ -118,9 +118,6 @@ def causes_stage(
         without: compiles and reads the program without some annotations.
         explained: the collectives of the program without some annotations, explained.
         most: how many sets of annotations to remove, of the largest collectives first.
-
-    Raises:
-        CompilerError: the compiler aborts.
     """
     left_out: Counter[LeftOut] = Counter()
     asked = list(_removable(shown, audited, tensors, left_out))
@@ -305,9 +302,7 @@ def _without(
 ) -> _Counted | None:
     try:
         audited = without(names)
-    except CompilerError:
-        raise
-    except SdyscopeError:
+    except SdyscopeError:  # what is left may be no program, on which the compiler aborts, too
         return None
     return None if audited.refused else _counted(audited)
 

@@ -250,9 +250,12 @@ class _Aligner:
     def is_retyped(self, op: Op, node: int) -> bool:
         """Whether an op with its tag is this one with other types, and not one that it went into.
 
-        Of a reshape of a reshape the compiler makes one, with the tags of both.
+        Of a reshape of a reshape the compiler makes one, with the tags of both; of any iota one of
+        a single dimension and a broadcast, which goes into the next broadcast of it.
         """
         there = self.target.graph.ops[node]
+        if op.kind == there.kind == "stablehlo.iota":
+            return op.types[0].dtype != there.types[0].dtype
         others = (self.lowered.ops[tag] for tag in self.target.tags[node] if tag != op.id)
         return there.kind == op.kind and not any(
             same_types(other.types, there.types) for other in others

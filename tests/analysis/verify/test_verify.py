@@ -578,6 +578,19 @@ def test_what_is_there_at_once_with_others_is_still_there(ops, is_there):
     assert (stage.disagreements == ()) is is_there
 
 
+def test_what_is_no_program_without_its_cause_is_not_compared():
+    """Without the type that says of a sum that it is unreduced, the compiler aborts."""
+    program = Inspection(mlp.program(MESH, mlp.Settings()), ["shardy"])
+    shown, read = program.collectives("shardy"), audit(program.lowered["shardy"], "shardy", 8)
+
+    def abort(names):
+        raise CompilerError("XLA's compiler aborted (SIGABRT).")
+
+    stage = causes_stage(shown, read, program.tensors, abort, lambda _: shown, 4)
+    assert (stage.compared, stage.disagreements) == (0, ())
+    assert stage.left_out["not compiled"] > 0
+
+
 def test_no_answer_to_what_xla_compiles_is_a_disagreement(monkeypatch):
     program = Inspection(mlp.program(MESH, mlp.Settings()), ["shardy"])
 

@@ -199,6 +199,29 @@ func.func public @main(%x: tensor<1x64xf32>) -> tensor<1x1x64xf32> {{
     assert not alignment.retyped
 
 
+def test_an_iota_that_went_into_its_broadcast_has_no_other_types():
+    graph = graph_of("""
+func.func public @main() -> tensor<2x16x8xi32> {
+  %0 = stablehlo.iota dim = 1 : tensor<1x16x8xi32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [0, 1, 2] : (tensor<1x16x8xi32>) -> tensor<2x16x8xi32>
+  return %1 : tensor<2x16x8xi32>
+}
+""")
+    iota, broadcast = (only(graph, f"stablehlo.{kind}") for kind in ("iota", "broadcast_in_dim"))
+    after = graph_of(f"""
+func.func public @main() -> tensor<2x16x8xi32> {{
+  %0 = stablehlo.iota dim = 0 : tensor<16xi32> loc("sid{iota[0]}")
+  %1 = stablehlo.broadcast_in_dim %0, dims = [1] : (tensor<16xi32>) -> tensor<2x16x8xi32>
+    loc("sid{broadcast[0]}")
+  return %1 : tensor<2x16x8xi32>
+}}
+""")
+    alignment = align(graph, after)
+    assert alignment.counterparts[iota] == [None]
+    assert alignment.counterparts[broadcast] == [only(after, "stablehlo.broadcast_in_dim")]
+    assert not alignment.retyped
+
+
 def test_a_reductions_body_is_not_partitioned_and_other_shapes_are_not_aligned():
     graph, after, alignment, (values, counts, notes) = aligned(REDUCE, REDUCE_AFTER)
     assert counts["not partitioned"] == 3  # two arguments and a sum
