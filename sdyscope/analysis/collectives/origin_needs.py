@@ -367,7 +367,10 @@ class Needs:
         ):
             score = 1
         else:
-            score = 2 if elements == math.prod(block) else NO_FIT
+            blocks = [block]
+            if collective.kind == "all-to-all":  # It may have been gathered over other axes before.
+                blocks += (_local(shape, further) for further in _gathered(before, ()))
+            score = 2 if elements in map(math.prod, blocks) else NO_FIT
         if collective.kind == "all-gather" and not self.covers(need.value, axes):
             score = max(score, 2)
         return score + (0 if self.is_said(need, axes) else 1)

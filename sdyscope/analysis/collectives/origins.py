@@ -187,23 +187,20 @@ class _Search:
 
     def values(self, part: Part) -> set[ValueId]:
         """The values that a tensor may be; empty where that is not known."""
-        makers = self.ops(part.makers)
+        ops, makers = self.ops(part.tags), self.ops(part.makers)
+        boundaries = self.around.boundaries
         around = {call for path in part.tags for call in path[:-1]}
         values: list[ValueId] = []
         for op in makers:
             if kind_of(op) == SHARD_MAP and op.id in around:
                 # What is moved in a shard_map, and named after that, is no result of it.
-                values += self.around.boundaries.taken_within(op)
-            else:
+                values += boundaries.taken_within(op)
+            elif not boundaries.are_within(op, ops):
                 values += [(op.id, at) for at in range(len(op.types))]
-        # What the body of a shard_map or loop returns is named after these.
-        values += [
-            value for op in makers for _, value in self.around.boundaries.bodies.get(op.id, ())
-        ]
-        # And what a loop carries, where its body takes it.
-        values += [
-            value for op in makers for value in self.around.boundaries.carries.get(op.id, ())
-        ]
+                # What the body of a shard_map or loop returns is named after these.
+                values += [value for _, value in boundaries.bodies.get(op.id, ())]
+            # And what a loop carries, where its body takes it.
+            values += boundaries.carries.get(op.id, ())
         argument = self.around.argument(part.argument)
         values += [] if argument is None else [argument]
         # What a function makes is what the calls return by which it was followed, and no others.
@@ -214,7 +211,14 @@ class _Search:
             if (callee := self.graph.ops[call].callee) is not None
             for other in self.graph.callers(callee)
         }
-        return self.reaching(self.ops(part.tags), values, others - calls)
+        return self.reaching(ops, values, (others - calls) | self.ended(part))
+
+    def ended(self, part: Part) -> set[int]:
+        """The loops whose body ends with a value: it is not yet what they give."""
+        makers = self.ops(part.makers)
+        return {
+            op.id for op in self.ops(part.tags) if self.around.boundaries.are_within(op, makers)
+        }
 
     def reaching(
         self, ops: Sequence[Op], values: Iterable[ValueId], others: Container[int]
@@ -775,6 +779,8 @@ class _Search:
 
         What one makes is not where another is known to make it, be it in another form.
         """
+        if need.value[0] in self.ended(part):
+            return False
         makers = self.ops(part.makers)
         others = part.named_after == "op" and makers and not any(op in makers for op in ops)
         maker = self.graph.ops[need.value[0]]
