@@ -728,7 +728,10 @@ class _Search:
                     )
                     if exchanged:
                         return exchanged
-                if is_other and (own := self.of_argument(collective, part, axes, values)):
+                if is_other and (
+                    own := self.of_argument(collective, part, axes, values)
+                    or self.of_op(ops, part, values)
+                ):
                     return own
                 need = needs[best]
                 # What windows reach into is the edge of a block, and fits none.
@@ -786,15 +789,28 @@ class _Search:
         maker = self.graph.ops[need.value[0]]
         return not (others and maker in ops and kind_of(maker) not in FORMING)
 
-    def of_op(self, ops: Sequence[Op], part: Part) -> CollectiveOrigin | None:
-        """What an op takes that XLA moved to other axes first, as far as that is known."""
+    def of_op(
+        self, ops: Sequence[Op], part: Part, values: Container[ValueId] | None = None
+    ) -> CollectiveOrigin | None:
+        """What an op takes that XLA moved to other axes first, as far as that is known.
+
+        Args:
+            ops: the ops.
+            part: the tensor that is moved.
+            values: what it is one of; None where that is not known.
+        """
         every = self.around.every_axis
-        needs = (need for op in ops for need in self.around.needs(op, every) if need.op is op)
+        needs = [
+            need
+            for op in ops
+            for need in self.around.needs(op, every)
+            if need.op is op and (values is None or need.value in values)
+        ]
         need = min(needs, key=lambda need: self.around.unlikeness(need, part), default=None)
         if need is None:
             return None
         origin = self.origin_for(need, tuple(self.around.carried(need.value, every)), part, "")
-        return origin and replace(origin, uncertain=True)
+        return origin and replace(origin, uncertain=values is None)
 
     def for_named(self, origin: CollectiveOrigin, ops: list[Op]) -> CollectiveOrigin:
         """What was found for an op beside the one that XLA moves a value for: it is for that.
