@@ -586,6 +586,21 @@ class Needs:
         block = _local(self.decided.shape(value) or (), _without(self.decided.axes(value), axes))
         return [_sizes(leaf.dimensions) for leaf in part.shape.leaves] == [_sizes(block)]
 
+    def gathered_before(
+        self, value: ValueId, axes: Sequence[AxisPart], part: Part
+    ) -> tuple[AxisPart, ...]:
+        """The other axes of a value over which it was gathered first, as the shape then says."""
+        shape, left = self.decided.shape(value) or (), _without(self.decided.axes(value), axes)
+        pieces = [_sizes(leaf.dimensions) for leaf in part.shape.leaves]
+        if pieces == [_sizes(_local(shape, left))]:
+            return ()
+        gathered = (
+            tuple(each for dim in left for each in dim if each not in {p for d in after for p in d})
+            for after in _gathered(left, ())
+            if pieces == [_sizes(_local(shape, after))]
+        )
+        return next(gathered, ())
+
     def rings(self, ops: Sequence[Op]) -> Iterator[list[Op]]:
         """The ops themselves, then those next to them, and so on.
 

@@ -1153,7 +1153,8 @@ class _Search:
         if not is_said and (part.moved_on or self.is_exchanged_behind(part)):
             return None
         if is_moved or not part.permuted:
-            return self.decided.spec_without(value, axes)
+            further = self.around.gathered_before(value, axes, part)
+            return self.decided.spec_without(value, [*axes, *further])
         return self.decided.spec_without(value, axes, part.pairs) if part.pairs else None
 
     def is_exchanged_behind(self, part: Part) -> bool:
