@@ -519,15 +519,19 @@ class Needs:
         )
 
     def is_aligned(self, need: Need) -> bool:
-        """Whether the op takes the value sharded as what it makes.
+        """Whether the op takes the value sharded as what it makes, and that otherwise than it is.
 
         An elementwise one does (`spmd_partitioner.cc`, `HandleElementwise`).
         """
         op = need.op
         if op is None or need.output is not None or not is_elementwise(op.kind):
             return False
-        shape = self.decided.shape(need.value)
-        return need.value in self.operands(op) and shape == self.decided.shape((op.id, 0))
+        value, result = need.value, (op.id, 0)
+        return (
+            value in self.operands(op)
+            and self.decided.shape(value) == self.decided.shape(result)
+            and self.decided.axes(value) != self.decided.axes(result)
+        )
 
     def lands(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether it is known that the axes, and these alone, go over to other dimensions."""

@@ -714,7 +714,9 @@ class _Search:
                     ),
                 )
                 # What is moved is known, and no block of another value is like it over all axes.
-                is_known = part.argument is not None or (bool(values) and misfits[best] > 1)
+                is_known = part.argument is not None or (
+                    bool(values) and (misfits[best] > 1 or part.named_after == "value")
+                )
                 is_other = is_known and needs[best].value not in values
                 if (is_other or misfits[best] >= NO_FIT) and (
                     moved_before := self.moved_before(ops, collective, part, values)
@@ -800,12 +802,11 @@ class _Search:
             values: what it is one of; None where that is not known.
         """
         every = self.around.every_axis
-        needs = [
-            need
-            for op in ops
-            for need in self.around.needs(op, every)
-            if need.op is op and (values is None or need.value in values)
-        ]
+        needs = [need for op in ops for need in self.around.needs(op, every) if need.op is op]
+        if values is not None:
+            # XLA may choose other axes than were decided, and then moves what has those.
+            given = (Need(value, op) for op in ops for value in self.around.operands(op))
+            needs = [need for need in (*needs, *given) if need.value in values]
         need = min(needs, key=lambda need: self.around.unlikeness(need, part), default=None)
         if need is None:
             return None
