@@ -146,6 +146,7 @@ class _Search:
         values = self.values(part)
         if part.named_after == "value":
             part = replace(part, tags=tuple(self.entering(path, values) for path in part.tags))
+            part = replace(part, tags=self.before_products(part, values))
         if part.named_after == "value" and not self.leads(collective, part, axes, values):
             # The op makes its own result as it is needed.
             part = self.named_after_op(part)
@@ -184,6 +185,26 @@ class _Search:
         given = (value for value in self.around.operands(op) if value in values)
         enters = any(self.graph.ops[node].is_argument for node, _ in given)
         return (*path[:-1], around.id) if enters else path
+
+    def before_products(
+        self, part: Part, values: Collection[ValueId]
+    ) -> tuple[tuple[int, ...], ...]:
+        """The ops that a value is for; where these take what a product makes of it, the product.
+
+        XLA leaves batched products without a name, which it writes as other ones.
+        """
+        ops = self.ops(part.tags)
+        taken = {value for op in ops for value in self.around.operands(op)}
+        if not taken.isdisjoint(values):
+            return part.tags
+        products = {
+            op.id
+            for value in values
+            for op, _ in self.graph.uses(*value)
+            if kind_of(op) in PRODUCTS and not taken.isdisjoint(self.around.forms([(op.id, 0)]))
+        }
+        calls = _calls_of(part)
+        return tuple((*calls, product) for product in sorted(products)) or part.tags
 
     def values(self, part: Part) -> set[ValueId]:
         """The values that a tensor may be; empty where that is not known."""
