@@ -232,14 +232,19 @@ class _Search:
             if (callee := self.graph.ops[call].callee) is not None
             for other in self.graph.callers(callee)
         }
-        return self.reaching(ops, values, (others - calls) | self.ended(part))
+        return self.reaching(ops, values, (others - calls) | self.behind(part))
 
-    def ended(self, part: Part) -> set[int]:
-        """The loops whose body ends with a value: it is not yet what they give."""
-        makers = self.ops(part.makers)
-        return {
-            op.id for op in self.ops(part.tags) if self.around.boundaries.are_within(op, makers)
-        }
+    def behind(self, part: Part) -> set[int]:
+        """The ops that a value was followed to: it is not yet what they make of it.
+
+        At the end of a loop's body the loop is one.
+        """
+        ops, makers = self.ops(part.tags), self.ops(part.makers)
+        if part.named_after == "op" or not makers:
+            return set()
+        # Of several that XLA makes one of, what one gives another is on the way.
+        between = {node for op in ops for node, _ in self.around.operands(op)}
+        return {op.id for op in ops if op not in makers and op.id not in between}
 
     def reaching(
         self, ops: Sequence[Op], values: Iterable[ValueId], others: Container[int]
@@ -692,6 +697,8 @@ class _Search:
                 ) or self.exchanged_before(ring, axes, collective, part, among)
                 if before is not None:
                     return before
+                if part.named_after == "value" and (own := self.of_op(ops, part, values)):
+                    return own
             if needs:
                 calls = {call for path in part.tags for call in path[:-1]}
                 misfits = [self.around.misfit(need, collective, part, axes) for need in needs]
@@ -805,7 +812,7 @@ class _Search:
 
         What one makes is not where another is known to make it, be it in another form.
         """
-        if need.value[0] in self.ended(part):
+        if need.value[0] in self.behind(part):
             return False
         makers = self.ops(part.makers)
         others = part.named_after == "op" and makers and not any(op in makers for op in ops)
