@@ -189,9 +189,7 @@ class MadeFor:
             exactly,
             makers=self.of(makers.instructions[:1]),
             argument=argument,
-            is_summed=maker is not None
-            and maker.base in _SUMS
-            and not key.isdisjoint(self.key(maker)),
+            is_summed=maker is not None and not key.isdisjoint(self.key(maker)),
             is_certain=_GENERATED not in collective.rest,
         )
         if kind not in _OF_MAKER or _GENERATED not in collective.rest:

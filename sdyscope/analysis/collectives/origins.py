@@ -329,7 +329,7 @@ class _Search:
             callers=part.callers if op.source is None else op.location.callers,
             tags=part.makers,
             # Else nothing tells whether it is what that makes, or what it takes.
-            makers=part.makers if part.summed else (),
+            makers=part.makers if part.summed and kind_of(op) in _REMADE else (),
             result=None,
             named_after="op",
         )
@@ -385,7 +385,9 @@ class _Search:
                 before = before or self.exchanged_before(ops, axes, collective, part, None)
                 return before or _origin("split", ops[0], *_scope(ops[0]))
             is_exchange = collective.kind in ("collective-permute", "all-to-all") or part.exchanged
-            if is_exchange and (collective_origin := self.remade(ops, axes, collective, part)):
+            if (is_exchange or part.summed) and (
+                collective_origin := self.remade(ops, axes, collective, part)
+            ):
                 return collective_origin
             nearest: CollectiveOrigin | None = None
             # What makes a value needs nothing where XLA says what it moves it for.
@@ -635,7 +637,9 @@ class _Search:
                 # What makes its pieces was followed to, not the op.
                 is_made = self.around.is_joined(op, axes, collective, part)
             else:
-                is_made = op in makers and kind_of(op) in _REMADE
+                is_made = (
+                    op in makers and kind_of(op) in _REMADE and self.around.is_alike(value, part)
+                )
             if not is_made:
                 continue
             # What is cut besides, and then gathered, is over axes that it does not have.
