@@ -585,6 +585,20 @@ class Needs:
             )
         )
 
+    def is_joined_across(self, value: ValueId) -> bool:
+        """Whether an op joins a value along a dimension that is sharded.
+
+        Shardy has that joined with other axes, which are not recorded, and then moved.
+        """
+        op = self.graph.ops[value[0]]
+        dim = op.attributes.get("dimension")
+        return (
+            self.annotated.pointers is not None
+            and kind_of(op) == "concatenate"
+            and isinstance(dim, int)
+            and bool(self.carried(value, self.every_axis, (dim,)))
+        )
+
     def is_gathered(self, value: ValueId, axes: tuple[AxisPart, ...], part: Part) -> bool:
         """Whether what is communicated has the shape of a value's block without the axes."""
         block = _local(self.decided.shape(value) or (), _without(self.decided.axes(value), axes))

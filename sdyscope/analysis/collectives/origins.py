@@ -295,8 +295,14 @@ class _Search:
         ]
         if for_maker:
             # Of what is gathered over other axes than it has, the shape is exact.
-            exchanged = self.exchanged_before(self.ops(part.tags), axes, collective, part, values)
-            return min(for_maker) > 1 and exchanged is not None
+            ops = self.ops(part.tags)
+            exchanged = self.exchanged_before(ops, axes, collective, part, values)
+            taken = {value for op in ops for value in self.around.operands(op)}
+            is_product = all(kind_of(op) in PRODUCTS for op in self.ops(part.makers))
+            is_taken = not whole and is_product and not taken.isdisjoint(values)
+            return (is_taken and min(for_maker) >= NO_FIT) or (
+                min(for_maker) > 1 and exchanged is not None
+            )
         moved_for = [
             self.moved_before(self.ops(tags), collective, part, values) is not None
             for tags in (part.tags, part.makers)
@@ -791,8 +797,11 @@ class _Search:
                     unlike = True
                 # A barrier gives many values: it may be any that fits.
                 if any(op.kind in BARRIERS for op in ops):
+                    is_own = need.value in values
                     others = (
-                        each.value != need.value and misfit < NO_FIT
+                        each.value != need.value
+                        and misfit < NO_FIT
+                        and (each.value in values or not is_own)
                         for each, misfit in zip(needs, misfits, strict=True)
                     )
                     unlike = unlike or any(others)
@@ -1134,6 +1143,9 @@ class _Search:
         )
         if after is None and not is_rearranged and not reaches:
             after = self.sent(need, part)
+        moved = self.moved(value)
+        if not (is_rearranged or reaches) and self.around.is_joined_across(value):
+            moved["before"] = None
         instead = self.around.gathered_instead(need, axes, calls) if kind == "all-gather" else ()
         scope, primitive = ("", "return") if op is None else _scope(op)
         kind_of_need: OriginKind = "exchange" if reaches else "resharding"
@@ -1142,7 +1154,7 @@ class _Search:
             op,
             scope,
             primitive,
-            **self.moved(value),
+            **moved,
             after=after,
             annotations=has if is_rearranged else (*has, *_distinct(needed)),
             together=self.together([value], axes, calls, instead),
