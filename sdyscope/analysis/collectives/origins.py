@@ -974,9 +974,11 @@ class _Search:
                 if kind == "all-to-all"
                 else self.around.is_moved_on(need, axes, part)
             ):
-                return self.aligned(need, own, collective, part) or self.origin_for(
+                origin = self.aligned(need, own, collective, part) or self.origin_for(
                     need, own, part, kind, is_moved=True
                 )
+                is_other = part.named_after == "value" and need.value not in values
+                return origin and replace(origin, uncertain=is_other)
         return None
 
     def aligned(
