@@ -263,7 +263,7 @@ class _Search:
         collective: Collective,
         part: Part,
         axes: tuple[AxisPart, ...],
-        values: Container[ValueId],
+        values: Collection[ValueId],
     ) -> bool:
         """Whether it is what was followed to, not what XLA names, that it is for."""
         if not part.makers:
@@ -940,7 +940,7 @@ class _Search:
         ops: list[Op],
         collective: Collective,
         part: Part,
-        values: Container[ValueId],
+        values: Collection[ValueId],
         *,
         only: bool = False,
     ) -> CollectiveOrigin | None:
@@ -977,7 +977,8 @@ class _Search:
                 origin = self.aligned(need, own, collective, part) or self.origin_for(
                     need, own, part, kind, is_moved=True
                 )
-                is_other = part.named_after == "value" and need.value not in values
+                is_known = any(self.around.is_alike(value, part) for value in values)
+                is_other = is_known and need.value not in values
                 return origin and replace(origin, uncertain=is_other)
         return None
 
