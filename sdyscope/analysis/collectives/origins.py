@@ -809,8 +809,10 @@ class _Search:
                 if origin and part.certain and other is not None and not other.is_constraint:
                     return self.for_named(origin, ops)
                 # Of several values that the op itself makes, it may be any.
-                is_result = need.value not in values and any(
-                    op.id == need.value[0] and len(op.types) > 1 for op in ops
+                is_result = any(op.id == need.value[0] and len(op.types) > 1 for op in ops)
+                # But a barrier's is known by what it is given.
+                is_result = is_result and not (
+                    self.graph.ops[need.value[0]].kind in BARRIERS and need.value in values
                 )
                 # As of JAX 0.11 XLA also names a gather after what makes the value.
                 is_own = part.named_after == "op" and collective.kind == "all-to-all"

@@ -142,15 +142,7 @@ ONCE = {
 def test_what_once_disagreed_agrees(name):
     (program,) = Inspection(ONCE[name].program(), ["shardy"]).verify(6).programs
     for stage in program.stages:
-        disagreements = stage.disagreements
-        if stage.stage == "required" and name.startswith("concatenated"):
-            # XLA's result is not sharded as Shardy says, and so not as the cause of its move says:
-            # that has another sharding (0.10) or names an operand (0.12).
-            assert len(disagreements) <= 1
-            disagreements = tuple(
-                each for each in disagreements if "collective-permute: " not in each.name
-            )
-        assert disagreements == ()
+        assert stage.disagreements == ()
     assert stage.stage == "causes"
     assert stage.compared
 
