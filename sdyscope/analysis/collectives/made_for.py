@@ -23,6 +23,10 @@ from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hlo import CallSites, Computation, HloModule, Instruction
 from sdyscope.values.passing import opcodes
 
+Moved: TypeAlias = Literal["", "exchanged", "permuted"]
+"""How devices gave each other their blocks of a value right before it is gathered: not at all,
+somehow, or by a permutation whose result is gathered as it is."""
+
 Tags: TypeAlias = tuple[tuple[int, ...], ...]
 """Ops that an instruction was made from: of each the calls that it was inlined from, and the op."""
 
@@ -103,7 +107,8 @@ class Purpose:
         result: the result of the program that it becomes, where no op is known that it is for.
         named_after: what XLA names it after: the op that it is for, the value, or nothing. If it is
             not the op, that was followed to.
-        is_summed: whether XLA summed the value under the same name, as it does what an op makes.
+        is_own: whether the value is made under the same name, by a sum or by what is no form of
+            another value: then it is what an op itself makes.
         is_certain: whether it has no name but that of the op that it is for: as of JAX 0.11 what
             XLA writes that it generated can have that of what makes the value, unless the op itself
             goes on with it.
@@ -115,7 +120,7 @@ class Purpose:
     argument: int | None = None
     result: int | None = None
     named_after: NamedAfter = "op"
-    is_summed: bool = False
+    is_own: bool = False
     is_certain: bool = False
 
 
@@ -189,7 +194,7 @@ class MadeFor:
             exactly,
             makers=self.of(makers.instructions[:1]),
             argument=argument,
-            is_summed=maker is not None and not key.isdisjoint(self.key(maker)),
+            is_own=maker is not None and not key.isdisjoint(self.key(maker)),
             is_certain=_GENERATED not in collective.rest,
         )
         if kind not in _OF_MAKER or _GENERATED not in collective.rest:
@@ -217,7 +222,7 @@ class MadeFor:
                 by,
                 argument=None if by else argument,
                 named_after="value",
-                is_summed=exactly.is_summed,
+                is_own=exactly.is_own,
             )
         return Purpose(tuple(instructions), (), by, result=result, named_after="value")
 
@@ -350,17 +355,19 @@ class MadeFor:
             operands = (value.name,)
         return [ValuePlace(computation.name, name) for name in operands]
 
-    def is_exchanged(
+    def moved_before(
         self, computation: Computation, collective: Instruction, value: Instruction
-    ) -> bool:
-        """Whether devices exchanged their blocks right before, of one of several joined: of it."""
+    ) -> Moved:
+        """How devices gave each other their blocks right before; of several joined, of this one."""
+        if self.permuted_before(computation, collective, value) is not None:
+            return "permuted"
 
         def passes(instruction: Instruction) -> bool:
             return instruction.base in _FORMS - _EXCHANGES
 
         places = self.places(computation, collective, value)
         ends = self.flow.backward(places, passes).instructions
-        return any(instruction.base in _EXCHANGES for instruction in ends)
+        return "exchanged" if any(each.base in _EXCHANGES for each in ends) else ""
 
     def permuted_before(
         self, computation: Computation, collective: Instruction, value: Instruction

@@ -478,7 +478,7 @@ class Needs:
         block = _local(shape, _without(self.decided.axes(need.value), axes))
         pieces = [list(leaf.dimensions) for leaf in part.shape.leaves]
         return (
-            part.exchanged
+            bool(part.before)
             and pieces != [list(block)]
             and [sorted(piece) for piece in pieces] == [sorted(block)]
         )

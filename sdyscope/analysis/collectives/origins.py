@@ -335,7 +335,7 @@ class _Search:
             callers=part.callers if op.source is None else op.location.callers,
             tags=part.makers,
             # Else nothing tells whether it is what that makes, or what it takes.
-            makers=part.makers if part.summed and kind_of(op) in _REMADE else (),
+            makers=part.makers if part.own and kind_of(op) in _REMADE else (),
             result=None,
             named_after="op",
         )
@@ -390,8 +390,10 @@ class _Search:
                 before = self.moved_before(ops, collective, part, values)
                 before = before or self.exchanged_before(ops, axes, collective, part, None)
                 return before or _origin("split", ops[0], *_scope(ops[0]))
-            is_exchange = collective.kind in ("collective-permute", "all-to-all") or part.exchanged
-            if (is_exchange or part.summed) and (
+            is_exchange = collective.kind in ("collective-permute", "all-to-all") or bool(
+                part.before
+            )
+            if (is_exchange or part.own) and (
                 collective_origin := self.remade(ops, axes, collective, part)
             ):
                 return collective_origin
@@ -639,7 +641,7 @@ class _Search:
         makers, calls = self.ops(part.makers), _calls_of(part)
         for op in ops if part.named_after == "op" else ():
             value = op.id, 0
-            if kind_of(op) == "concatenate" and not part.exchanged:
+            if kind_of(op) == "concatenate" and not part.before:
                 # What makes its pieces was followed to, not the op.
                 is_made = self.around.is_joined(op, axes, collective, part)
             else:
@@ -1204,7 +1206,7 @@ class _Search:
         is_said = any(kind_of(op) == SHARD_MAP for op in self.ops(part.tags))
         if not is_said and (part.moved_on or self.is_exchanged_behind(part)):
             return None
-        if is_moved or not part.permuted:
+        if is_moved or part.before != "permuted":
             further = self.around.gathered_before(value, axes, part)
             return self.decided.spec_without(value, [*axes, *further])
         return self.decided.spec_without(value, axes, part.pairs) if part.pairs else None
@@ -1218,7 +1220,7 @@ class _Search:
         is_known = part.argument is not None or bool(part.makers)
         return (
             is_known
-            and not part.exchanged
+            and not part.before
             and any((each.argument, each.makers) == (part.argument, part.makers) for each in others)
         )
 
