@@ -154,7 +154,7 @@ class _Search:
                 values = self.values(part)  # It is not what that makes.
         ops, makers = self.ops(part.tags), self.ops(part.makers)
         origin = self.origin(collective, part, axes, values)
-        if part.named_after != "op" and origin.kind != "unknown":
+        if part.is_followed and origin.kind != "unknown":
             origin = replace(origin, followed=True)
         if part.source is None:
             part = self.placed(part, [*ops, *makers], origin)
@@ -240,7 +240,7 @@ class _Search:
         At the end of a loop's body the loop is one.
         """
         ops, makers = self.ops(part.tags), self.ops(part.makers)
-        if part.named_after == "op" or not makers:
+        if not part.is_followed or not makers:
             return set()
         # Of several that XLA makes one of, what one gives another is on the way.
         between = {node for op in ops for node, _ in self.around.operands(op)}
@@ -350,7 +350,7 @@ class _Search:
         """Why a tensor is communicated."""
         ops, makers = self.ops(part.tags), self.ops(part.makers)
         for op in ops:
-            if kind_of(op) in PROGRAM and part.named_after == "op":
+            if kind_of(op) in PROGRAM and not part.is_followed:
                 scope, primitive = _scope(op)
                 own = _origin("program", op, scope, primitive or part.primitive)
                 again = is_recomputed(part.scope)
@@ -399,7 +399,7 @@ class _Search:
                 return collective_origin
             nearest: CollectiveOrigin | None = None
             # What makes a value needs nothing where XLA says what it moves it for.
-            around = (ops,) if ops and part.certain else (ops, makers, users)
+            around = (ops,) if ops and part.named_after == "taker" else (ops, makers, users)
             for near in filter(None, around):
                 finding = [self.resharding, self.reduction]
                 for find in finding[:: -1 if collective.kind in _REDUCTIONS else 1]:
@@ -639,7 +639,7 @@ class _Search:
         tensors of the op have them elsewhere.
         """
         makers, calls = self.ops(part.makers), _calls_of(part)
-        for op in ops if part.named_after == "op" else ():
+        for op in ops if not part.is_followed else ():
             value = op.id, 0
             if kind_of(op) == "concatenate" and not part.before:
                 # What makes its pieces was followed to, not the op.
@@ -703,9 +703,9 @@ class _Search:
                 needs = [need for need in needs if self.may_be(need, ops, part)] or needs
             if not needs and steps == 0 and part.named_after != "nothing":
                 # What is around what an op takes is not what XLA moves for the op.
-                among = None if part.named_after == "op" else values
+                among = None if not part.is_followed else values
                 before = self.moved_before(
-                    ring, collective, part, values, only=part.named_after != "op"
+                    ring, collective, part, values, only=part.is_followed
                 ) or self.exchanged_before(ring, axes, collective, part, among)
                 if before is not None:
                     return before
@@ -784,7 +784,7 @@ class _Search:
                     moved == {need.value}
                     and not self.fits_elsewhere(values - moved, collective, part, axes)
                 ) or (
-                    part.named_after == "op"
+                    not part.is_followed
                     and (not values or need.value in values)
                     and self.around.is_sole(need, needs, ops)
                 )
@@ -808,7 +808,12 @@ class _Search:
                     )
                     unlike = unlike or any(others)
                 other = None if need.op is None or need.op in ops else need.op
-                if origin and part.certain and other is not None and not other.is_constraint:
+                if (
+                    origin
+                    and part.named_after == "taker"
+                    and other is not None
+                    and not other.is_constraint
+                ):
                     return self.for_named(origin, ops)
                 # Of several values that the op itself makes, it may be any.
                 is_result = any(op.id == need.value[0] and len(op.types) > 1 for op in ops)
@@ -817,8 +822,8 @@ class _Search:
                     self.graph.ops[need.value[0]].kind in BARRIERS and need.value in values
                 )
                 # As of JAX 0.11 XLA also names a gather after what makes the value.
-                is_own = part.named_after == "op" and collective.kind == "all-to-all"
-                unlike = unlike or ((part.certain or is_own) and is_result)
+                is_own = not part.is_followed and collective.kind == "all-to-all"
+                unlike = unlike or ((part.named_after == "taker" or is_own) and is_result)
                 return origin and replace(origin, uncertain=unlike)
         return self.moved_before(ops, collective, part, values)
 
@@ -834,7 +839,7 @@ class _Search:
         if need.value[0] in self.behind(part):
             return False
         makers = self.ops(part.makers)
-        others = part.named_after == "op" and makers and not any(op in makers for op in ops)
+        others = not part.is_followed and makers and not any(op in makers for op in ops)
         maker = self.graph.ops[need.value[0]]
         return not (others and maker in ops and kind_of(maker) not in FORMING)
 
@@ -1190,7 +1195,7 @@ class _Search:
         if value not in self.values(part) or shapes != [self.around.block(value)]:
             return None
         makers = self.ops(part.makers)
-        if part.named_after != "op" and not all(is_elementwise(op.kind) for op in makers):
+        if part.is_followed and not all(is_elementwise(op.kind) for op in makers):
             return None
         return self.decided.spec_sent(value, part.pairs)
 

@@ -47,10 +47,9 @@ class Part:
         argument: the parameter of the program that the value is; None where it is none.
         result: where no op is known that it was made for, the result of the program that the
             communicated value becomes; None where it becomes none.
-        named_after: what XLA names it after: the op that needs it, what makes its value, nothing.
-            If it is not the op, ``tags`` were found along the value in the compiled program.
+        named_after: what XLA names it after: the op that needs it, one that needs or makes it, what
+            makes its value, nothing.
         own: whether it was made under the name that it is moved under, by the op itself.
-        certain: whether it is for nothing but the op that XLA names it after.
         pairs: of a permutation, which device sends its block to which, and of an all-gather, that
             of the permutation right before it; empty where XLA also cuts the blocks or moves them
             otherwise, and of any other.
@@ -76,7 +75,6 @@ class Part:
     result: int | None = None
     named_after: NamedAfter = "op"
     own: bool = False
-    certain: bool = False
     pairs: tuple[tuple[int, int], ...] = ()
     before: Moved = ""
     moved_on: bool = False
@@ -95,6 +93,11 @@ class Part:
         "callers",
         "origin",
     )
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether XLA names no op that it is for: that was followed to in the compiled program."""
+        return self.named_after in ("value", "nothing")
 
     @property
     def shapes(self) -> tuple[Shape, ...]:

@@ -63,7 +63,7 @@ def test_tags_of_both_ends() -> None:
     part = gathered(
         ', metadata={op_name="jit(f)/dot_general"}', {"c": ((5,),), "g": ((9,),), "d": ((9,),)}
     )
-    assert (part.tags, part.makers, part.named_after) == (((9,),), ((5,),), "op")
+    assert (part.tags, part.makers, part.named_after) == (((9,),), ((5,),), "taker")
 
 
 def test_what_moves_a_value_for_another_op_does_not_make_it() -> None:
@@ -322,7 +322,7 @@ ROOT %d = {shape} multiply(%s, %s)
 """
     tags = {"v": ((1,),), **dict.fromkeys(("e", "m", "s"), ((5,),)), "d": ((9,),)}
     part = only(lines, tags=tags)
-    assert (part.tags, part.named_after, part.certain) == (((5,),), "op", True)
+    assert (part.tags, part.named_after) == (((5,),), "taker")
     # Where another op puts it together, it is for that.
     part = only(lines, tags={**tags, "s": ((7,),)})
     assert (part.tags, part.named_after) == (((7,),), "value")
