@@ -712,120 +712,155 @@ class _Search:
                 if part.named_after == "value" and (own := self.of_op(ops, part, values)):
                     return own
             if needs:
-                calls = {call for path in part.tags for call in path[:-1]}
-                misfits = [self.around.misfit(need, collective, part, axes) for need in needs]
-                is_exchange = collective.kind == "all-to-all"
-                is_permuted = collective.kind == "collective-permute"
-                edges = [is_permuted and self.is_own_edge(need, ops, axes, part) for need in needs]
-                # Beside an edge, which is like no block, what fits is it only if it is moved.
-                fitting = [
-                    NO_FIT
-                    if any(edges) and not self.is_moved(need, axes, collective, part)
-                    else misfit
-                    for need, misfit in zip(needs, misfits, strict=True)
-                ]
-                # A value that XLA names, and that was followed to an op that needs it, is for that.
-                leading = [
-                    part.named_after == "value"
-                    and need.op in ops
-                    and need.value in values
-                    and fit < NO_FIT
-                    for need, fit in zip(needs, fitting, strict=True)
-                ]
-                is_followed = bool(part.makers) or part.argument is not None
-                # What is gathered over several axes, one after the other, fits only in the end.
-                best = min(
-                    range(len(needs)),
-                    key=lambda at: (
-                        bool(calls) and needs[at].call not in (None, *calls),
-                        fitting[at] > 1 and not leading[at],
-                        needs[at].value not in values,
-                        min(fitting[at], NO_FIT),
-                        not edges[at],
-                        misfits[at],
-                        is_permuted
-                        and not (
-                            (not is_followed or needs[at].value in values)
-                            and self.around.is_placed(needs[at], part, axes)
-                        ),
-                        is_permuted and self.around.is_turned(needs[at], part),
-                        is_exchange and not self.around.lands(needs[at], axes),
-                        self.around.unlikeness(needs[at], part),
-                    ),
-                )
-                # What is moved is known, and no block of another value is like it over all axes.
-                is_known = part.argument is not None or (
-                    bool(values) and (misfits[best] > 1 or part.named_after == "value")
-                )
-                is_other = is_known and needs[best].value not in values
-                if (is_other or misfits[best] >= NO_FIT) and (
-                    moved_before := self.moved_before(ops, collective, part, values)
-                ):
-                    return moved_before
-                if misfits[best] > 1 or self.around.is_across(needs[best], part, axes):
-                    exchanged = (
-                        self.exchanged_before(ops, axes, collective, part, values)
-                        if is_other
-                        else self.exchanged(needs[best], axes, collective, part)
-                    )
-                    if exchanged:
-                        return exchanged
-                if is_other and (
-                    own := self.of_argument(collective, part, axes, values)
-                    or self.of_op(ops, part, values)
-                ):
-                    return own
-                need = needs[best]
-                # What windows reach into is the edge of a block, and fits none.
-                at_edges = need.op is not None and kind_of(need.op) == "convolution"
-                # What the compiled program moves from a maker to an op is that, in any pieces.
-                moved = {each.value for each in needs if each.value in values}
-                is_it = (
-                    moved == {need.value}
-                    and not self.fits_elsewhere(values - moved, collective, part, axes)
-                ) or (
-                    not part.is_followed
-                    and (not values or need.value in values)
-                    and self.around.is_sole(need, needs, ops)
-                )
-                fits = misfits[best] < NO_FIT or at_edges or (steps == 0 and is_it)
-                origin = self.origin_for(need, axes, part, collective.kind if fits else "")
-                # So are the pieces that an op itself takes from other blocks.
-                reaches = need.op in ops and kind_of(need.op) in REACHING
-                is_piece = reaches and collective.kind == "collective-permute"
-                unlike = not (fits or is_piece) or (steps > 0 and misfits[best] > 1)
-                is_further = part.named_after == "nothing" or steps > 0
-                if is_further and values and need.value not in values:
-                    unlike = True
-                # A barrier gives many values: it may be any that fits.
-                if any(op.kind in BARRIERS for op in ops):
-                    is_own = need.value in values
-                    others = (
-                        each.value != need.value
-                        and misfit < NO_FIT
-                        and (each.value in values or not is_own)
-                        for each, misfit in zip(needs, misfits, strict=True)
-                    )
-                    unlike = unlike or any(others)
-                other = None if need.op is None or need.op in ops else need.op
-                if (
-                    origin
-                    and part.named_after == "taker"
-                    and other is not None
-                    and not other.is_constraint
-                ):
-                    return self.for_named(origin, ops)
-                # Of several values that the op itself makes, it may be any.
-                is_result = any(op.id == need.value[0] and len(op.types) > 1 for op in ops)
-                # But a barrier's is known by what it is given.
-                is_result = is_result and not (
-                    self.graph.ops[need.value[0]].kind in BARRIERS and need.value in values
-                )
-                # As of JAX 0.11 XLA also names a gather after what makes the value.
-                is_own = not part.is_followed and collective.kind == "all-to-all"
-                unlike = unlike or ((part.named_after == "taker" or is_own) and is_result)
-                return origin and replace(origin, uncertain=unlike)
+                return self.of_needs(needs, steps, ops, axes, collective, part, values)
         return self.moved_before(ops, collective, part, values)
+
+    def of_needs(
+        self,
+        needs: Sequence[Need],
+        steps: int,
+        ops: list[Op],
+        axes: tuple[AxisPart, ...],
+        collective: Collective,
+        part: Part,
+        values: set[ValueId],
+    ) -> CollectiveOrigin | None:
+        """The origin by the likeliest of some needs, or of what XLA moved before or instead.
+
+        Args:
+            needs: for what values on the axes are needed otherwise.
+            steps: how far from the ops that is.
+            ops: the ops that the tensor is for.
+            axes: those of the collective.
+            collective: what communicates the tensor.
+            part: the tensor.
+            values: the values that it may be.
+        """
+        misfits = [self.around.misfit(need, collective, part, axes) for need in needs]
+        best = self.likeliest(needs, misfits, ops, axes, collective, part, values)
+        need = needs[best]
+        # What is moved is known, and no block of another value is like it over all axes.
+        is_known = part.argument is not None or (
+            bool(values) and (misfits[best] > 1 or part.named_after == "value")
+        )
+        is_other = is_known and need.value not in values
+        if (is_other or misfits[best] >= NO_FIT) and (
+            moved_before := self.moved_before(ops, collective, part, values)
+        ):
+            return moved_before
+        if misfits[best] > 1 or self.around.is_across(need, part, axes):
+            exchanged = (
+                self.exchanged_before(ops, axes, collective, part, values)
+                if is_other
+                else self.exchanged(need, axes, collective, part)
+            )
+            if exchanged:
+                return exchanged
+        if is_other and (
+            own := self.of_argument(collective, part, axes, values) or self.of_op(ops, part, values)
+        ):
+            return own
+        # What windows reach into is the edge of a block, and fits none.
+        at_edges = need.op is not None and kind_of(need.op) == "convolution"
+        # What the compiled program moves from a maker to an op is that, in any pieces.
+        moved = {each.value for each in needs if each.value in values}
+        is_it = (
+            moved == {need.value}
+            and not self.fits_elsewhere(values - moved, collective, part, axes)
+        ) or (
+            not part.is_followed
+            and (not values or need.value in values)
+            and self.around.is_sole(need, needs, ops)
+        )
+        fits = misfits[best] < NO_FIT or at_edges or (steps == 0 and is_it)
+        origin = self.origin_for(need, axes, part, collective.kind if fits else "")
+        other = None if need.op is None or need.op in ops else need.op
+        if origin and part.named_after == "taker" and other and not other.is_constraint:
+            return self.for_named(origin, ops)
+        # So are the pieces that an op itself takes from other blocks.
+        reaches = need.op in ops and kind_of(need.op) in REACHING
+        is_piece = reaches and collective.kind == "collective-permute"
+        uncertain = (
+            not (fits or is_piece)
+            or (steps > 0 and misfits[best] > 1)
+            or self.may_be_another(need, needs, misfits, steps, ops, collective, part, values)
+        )
+        return origin and replace(origin, uncertain=uncertain)
+
+    def likeliest(
+        self,
+        needs: Sequence[Need],
+        misfits: Sequence[int],
+        ops: Container[Op],
+        axes: tuple[AxisPart, ...],
+        collective: Collective,
+        part: Part,
+        values: Container[ValueId],
+    ) -> int:
+        """Which of some needs it is that a tensor is communicated for; arguments as above.
+
+        What is gathered over several axes, one after the other, fits only in the end.
+        """
+        calls = {call for path in part.tags for call in path[:-1]}
+        is_exchange = collective.kind == "all-to-all"
+        is_permuted = collective.kind == "collective-permute"
+        is_followed = bool(part.makers) or part.argument is not None
+        edges = [is_permuted and self.is_own_edge(need, ops, axes, part) for need in needs]
+
+        def unlikeliness(at: int) -> tuple[object, ...]:
+            need = needs[at]
+            is_own = need.value in values
+            # Beside an edge, which is like no block, what fits is it only if it is moved.
+            is_beside = any(edges) and not self.is_moved(need, axes, collective, part)
+            fit = NO_FIT if is_beside else misfits[at]
+            # A value that XLA names, and that was followed to an op that needs it, is for that.
+            leads = part.named_after == "value" and need.op in ops and is_own and fit < NO_FIT
+            is_placed = (not is_followed or is_own) and self.around.is_placed(need, part, axes)
+            return (
+                bool(calls) and need.call not in (None, *calls),
+                fit > 1 and not leads,
+                not is_own,
+                min(fit, NO_FIT),
+                not edges[at],
+                misfits[at],
+                is_permuted and not is_placed,
+                is_permuted and self.around.is_turned(need, part),
+                is_exchange and not self.around.lands(need, axes),
+                self.around.unlikeness(need, part),
+            )
+
+        return min(range(len(needs)), key=unlikeliness)
+
+    def may_be_another(
+        self,
+        need: Need,
+        needs: Sequence[Need],
+        misfits: Sequence[int],
+        steps: int,
+        ops: Sequence[Op],
+        collective: Collective,
+        part: Part,
+        values: Collection[ValueId],
+    ) -> bool:
+        """Whether what is communicated can as well be another value; arguments as above."""
+        is_own = need.value in values
+        is_further = part.named_after == "nothing" or steps > 0
+        if is_further and values and not is_own:
+            return True
+        # A barrier gives many values: it may be any that fits, if it is not known by what it takes.
+        if any(op.kind in BARRIERS for op in ops):
+            return any(
+                each.value != need.value
+                and misfit < NO_FIT
+                and (each.value in values or not is_own)
+                for each, misfit in zip(needs, misfits, strict=True)
+            )
+        # Of several values that the op itself makes it may be any. As of JAX 0.11 XLA also names a
+        # gather after what makes the value.
+        is_after_taker = part.named_after == "taker" or (
+            not part.is_followed and collective.kind == "all-to-all"
+        )
+        return is_after_taker and any(op.id == need.value[0] and len(op.types) > 1 for op in ops)
 
     def is_constant(self, value: ValueId) -> bool:
         """Whether a value is a constant, in any form: each device makes its own block of it."""
