@@ -51,6 +51,10 @@ class Boundaries:
             self._within[loop.id] = frozenset(op.id for op in self.graph.inside([loop]))
         return all(op.id in self._within[loop.id] for op in ops)
 
+    def is_looped(self, op: Op) -> bool:
+        """Whether an op is in a loop, or in a function that is called in one."""
+        return any(self.are_within(self.graph.ops[loop], [op]) for loop in self.carries)
+
     def taken_within(self, op: Op) -> list[ValueId]:
         """What the body of a `shard_map` takes, and what the loops in it carry."""
         taken = [(inner.id, 0) for inner in self.graph.children(op) if inner.is_argument]

@@ -33,6 +33,7 @@ from sdyscope.analysis.collectives.origin_needs import (
     Need,
     Needs,
     kind_of,
+    results,
 )
 from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes, spec_in
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
@@ -194,7 +195,7 @@ class _Search:
         XLA leaves batched products without a name, which it writes as other ones.
         """
         ops = self.ops(part.tags)
-        taken = {value for op in ops for value in self.around.operands(op)}
+        taken = set(self.around.operands(*ops))
         if not taken.isdisjoint(values):
             return part.tags
         products = {
@@ -217,7 +218,7 @@ class _Search:
                 # What is moved in a shard_map, and named after that, is no result of it.
                 values += boundaries.taken_within(op)
             elif not boundaries.are_within(op, ops):
-                values += [(op.id, at) for at in range(len(op.types))]
+                values += results(op)
                 # What the body of a shard_map or loop returns is named after these.
                 values += [value for _, value in boundaries.bodies.get(op.id, ())]
             # And what a loop carries, where its body takes it.
@@ -243,7 +244,7 @@ class _Search:
         if not part.is_followed or not makers:
             return set()
         # Of several that XLA makes one of, what one gives another is on the way.
-        between = {node for op in ops for node, _ in self.around.operands(op)}
+        between = {node for node, _ in self.around.operands(*ops)}
         return {op.id for op in ops if op not in makers and op.id not in between}
 
     def reaching(
@@ -254,7 +255,7 @@ class _Search:
         These make many values; all of them where the ops take none.
         """
         forms = [self.around.forms([value], others) for value in values]
-        tensors = {value for op in ops for value in self.around.tensors(op)}
+        tensors = self.around.tensors(*ops)
         taken = [each for each in forms if not each.isdisjoint(tensors)]
         return set().union(*(taken or forms))
 
@@ -275,8 +276,7 @@ class _Search:
                 and self.around.is_need(Need(value, None, part.result), axes)
             )
         whole = collective.kind != "all-gather"
-        results = [(op.id, at) for op in self.ops(part.makers) for at in range(len(op.types))]
-        if not whole and self.is_bare(results):
+        if not whole and self.is_bare(results(*self.ops(part.makers))):
             values = ()  # What is gathered goes into what is made: later forms are cut again.
         needs = [
             need
@@ -297,7 +297,7 @@ class _Search:
             # Of what is gathered over other axes than it has, the shape is exact.
             ops = self.ops(part.tags)
             exchanged = self.exchanged_before(ops, axes, collective, part, values)
-            taken = {value for op in ops for value in self.around.operands(op)}
+            taken = set(self.around.operands(*ops))
             is_product = all(kind_of(op) in PRODUCTS for op in self.ops(part.makers))
             is_taken = not whole and is_product and not taken.isdisjoint(values)
             return (is_taken and min(for_maker) >= NO_FIT) or (
@@ -423,7 +423,7 @@ class _Search:
         scope, primitive = _scope(op) if op is not None else (part.scope, part.primitive)
         why: NotFound = "no axes" if not axes else "no op"
         if axes and op is not None:
-            around = [value for op in ops for value in self.around.tensors(op)]
+            around = self.around.tensors(*ops)
             sharded = any(self.around.carried(value, axes) for value in around)
             why = "not needed otherwise" if sharded else "not sharded"
         origin = _origin("unknown", op, scope, primitive)
@@ -441,10 +441,9 @@ class _Search:
         """
         ops = self.ops(part.tags)
         argument = self.around.argument(part.argument)
-        given = [value for op in ops for value in self.around.operands(op)]
-        results = [(op.id, at) for op in self.ops(part.makers) for at in range(len(op.types))]
+        given, by_makers = self.around.operands(*ops), results(*self.ops(part.makers))
         own = [] if part.makers else list(self.around.as_constrained(ops))
-        for value in [*([] if argument is None else [argument]), *own, *given, *results]:
+        for value in [*([] if argument is None else [argument]), *own, *given, *by_makers]:
             annotated_axes = [
                 annotated for axis in axes for annotated in self.annotated.unreduced(value, axis)
             ]
@@ -568,9 +567,7 @@ class _Search:
             return False
         if any(self.around.carried(value, axes) for value in values):
             return False
-        results = ((op.id, at) for op in ops for at in range(len(op.types)))
-        given = (value for op in ops for value in self.around.operands(op))
-        tensors = [*given, *(value for value in results if value in values)]
+        tensors = [*self.around.operands(*ops), *values.intersection(results(*ops))]
         return not any(self.around.carried(value, axes) for value in tensors)
 
     def is_made_by_xla(
@@ -588,7 +585,7 @@ class _Search:
         ops = [op for op in ops if self.around.turned(op) is None]
         if not ops or any(kind_of(op) not in _SPLIT for op in ops):
             return False
-        tensors = [value for op in ops for value in self.around.tensors(op)]
+        tensors = self.around.tensors(*ops)
         if not all(map(self.decided.is_known, tensors)):
             return False
         return not any(self.around.summed(op, axes) for op in ops)
