@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
 
@@ -21,6 +22,7 @@ class Boundaries:
 
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
+        self._within: dict[int, frozenset[int]] = {}
 
     @cached_property
     def invariant(self) -> set[ValueId]:
@@ -40,6 +42,18 @@ class Boundaries:
             if kind == "loop" and loop is not None:
                 arguments.setdefault(loop, []).append(target)
         return arguments
+
+    def are_within(self, loop: Op, ops: Sequence[Op]) -> bool:
+        """Whether there are some ops, and all of them are in the body of a loop."""
+        if not ops or loop.id not in self.carries:
+            return False
+        if loop.id not in self._within:
+            self._within[loop.id] = frozenset(op.id for op in self.graph.inside([loop]))
+        return all(op.id in self._within[loop.id] for op in ops)
+
+    def is_looped(self, op: Op) -> bool:
+        """Whether an op is in a loop, or in a function that is called in one."""
+        return any(self.are_within(self.graph.ops[loop], [op]) for loop in self.carries)
 
     def taken_within(self, op: Op) -> list[ValueId]:
         """What the body of a `shard_map` takes, and what the loops in it carry."""

@@ -23,11 +23,16 @@ from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hlo import CallSites, Computation, HloModule, Instruction
 from sdyscope.values.passing import opcodes
 
+Moved: TypeAlias = Literal["", "exchanged", "permuted"]
+"""How devices gave each other their blocks of a value right before it is gathered: not at all,
+somehow, or by a permutation whose result is gathered as it is."""
+
 Tags: TypeAlias = tuple[tuple[int, ...], ...]
 """Ops that an instruction was made from: of each the calls that it was inlined from, and the op."""
 
-NamedAfter: TypeAlias = Literal["op", "value", "nothing"]
-"""What XLA names a collective after: the op that needs it, what makes the value, or nothing."""
+NamedAfter: TypeAlias = Literal["taker", "op", "value", "nothing"]
+"""What XLA names a collective after: the op that takes the value, an op of which it is not known
+whether it takes the value or makes it, what makes the value, or nothing."""
 
 #: Kinds that are made where pieces of a value are, and are named after the op that makes these.
 _SUMS = ("all-reduce", "reduce-scatter")
@@ -101,12 +106,9 @@ class Purpose:
         makers: the ops that make the value, where these are others and are known.
         argument: the parameter of the program that the value is, if it is one.
         result: the result of the program that it becomes, where no op is known that it is for.
-        named_after: what XLA names it after: the op that it is for, the value, or nothing. If it is
-            not the op, that was followed to.
-        is_summed: whether XLA summed the value under the same name, as it does what an op makes.
-        is_certain: whether it has no name but that of the op that it is for: as of JAX 0.11 what
-            XLA writes that it generated can have that of what makes the value, unless the op itself
-            goes on with it.
+        named_after: what XLA names it after. If it is not the op, that was followed to.
+        is_own: whether the value is made under the same name, by a sum or by what is no form of
+            another value: then it is what an op itself makes.
     """
 
     said: tuple[Instruction, ...] = ()
@@ -115,8 +117,7 @@ class Purpose:
     argument: int | None = None
     result: int | None = None
     named_after: NamedAfter = "op"
-    is_summed: bool = False
-    is_certain: bool = False
+    is_own: bool = False
 
 
 class MadeFor:
@@ -189,10 +190,9 @@ class MadeFor:
             exactly,
             makers=self.of(makers.instructions[:1]),
             argument=argument,
-            is_summed=maker is not None
-            and maker.base in _SUMS
-            and not key.isdisjoint(self.key(maker)),
-            is_certain=_GENERATED not in collective.rest,
+            is_own=maker is not None and not key.isdisjoint(self.key(maker)),
+            # As of JAX 0.11 what XLA generated can have the name of what makes the value.
+            named_after="op" if _GENERATED in collective.rest else "taker",
         )
         if kind not in _OF_MAKER or _GENERATED not in collective.rest:
             return exactly
@@ -200,7 +200,7 @@ class MadeFor:
             return exactly
         users = self.users(computation, value, key, is_permuted=kind == "collective-permute")
         if any(not key.isdisjoint(self.key(instruction)) for instruction in users.instructions):
-            return replace(exactly, is_certain=True)  # it is in the middle of the op
+            return replace(exactly, named_after="taker")  # it is in the middle of the op
         result = users.boundary[0] if users.boundary else None
         if not users.instructions and result is None:
             return exactly
@@ -219,7 +219,7 @@ class MadeFor:
                 by,
                 argument=None if by else argument,
                 named_after="value",
-                is_summed=exactly.is_summed,
+                is_own=exactly.is_own,
             )
         return Purpose(tuple(instructions), (), by, result=result, named_after="value")
 
@@ -352,17 +352,19 @@ class MadeFor:
             operands = (value.name,)
         return [ValuePlace(computation.name, name) for name in operands]
 
-    def is_exchanged(
+    def moved_before(
         self, computation: Computation, collective: Instruction, value: Instruction
-    ) -> bool:
-        """Whether devices exchanged their blocks right before, of one of several joined: of it."""
+    ) -> Moved:
+        """How devices gave each other their blocks right before; of several joined, of this one."""
+        if self.permuted_before(computation, collective, value) is not None:
+            return "permuted"
 
         def passes(instruction: Instruction) -> bool:
             return instruction.base in _FORMS - _EXCHANGES
 
         places = self.places(computation, collective, value)
         ends = self.flow.backward(places, passes).instructions
-        return any(instruction.base in _EXCHANGES for instruction in ends)
+        return "exchanged" if any(each.base in _EXCHANGES for each in ends) else ""
 
     def permuted_before(
         self, computation: Computation, collective: Instruction, value: Instruction

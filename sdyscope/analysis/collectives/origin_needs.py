@@ -367,7 +367,10 @@ class Needs:
         ):
             score = 1
         else:
-            score = 2 if elements == math.prod(block) else NO_FIT
+            blocks = [block]
+            if collective.kind == "all-to-all":  # It may have been gathered over other axes before.
+                blocks += (_local(shape, further) for further in _gathered(before, ()))
+            score = 2 if elements in map(math.prod, blocks) else NO_FIT
         if collective.kind == "all-gather" and not self.covers(need.value, axes):
             score = max(score, 2)
         return score + (0 if self.is_said(need, axes) else 1)
@@ -394,7 +397,7 @@ class Needs:
         op = need.op
         if op is None or need.output is not None or kind_of(op) not in PRODUCTS:
             return False
-        values = [*self.operands(op), *_results(op)]
+        values = [*self.operands(op), *results(op)]
         shapes = [shape for value in values if (shape := self.decided.shape(value)) is not None]
         if need.value not in values or len(shapes) != len(values):
             return False
@@ -434,7 +437,7 @@ class Needs:
         # Of others, a loop above all, tensors that are alike in shape need not go together.
         if op.mnemonic not in ("dot_general", "concatenate") and not is_elementwise(op.kind):
             return False
-        values = [*self.operands(op), *_results(op)]
+        values = [*self.operands(op), *results(op)]
         shapes = [shape for value in values if (shape := self.decided.shape(value)) is not None]
         if need.value not in values or len(shapes) != len(values):
             return False
@@ -475,7 +478,7 @@ class Needs:
         block = _local(shape, _without(self.decided.axes(need.value), axes))
         pieces = [list(leaf.dimensions) for leaf in part.shape.leaves]
         return (
-            part.exchanged
+            bool(part.before)
             and pieces != [list(block)]
             and [sorted(piece) for piece in pieces] == [sorted(block)]
         )
@@ -516,15 +519,19 @@ class Needs:
         )
 
     def is_aligned(self, need: Need) -> bool:
-        """Whether the op takes the value sharded as what it makes.
+        """Whether the op takes the value sharded as what it makes, and that otherwise than it is.
 
         An elementwise one does (`spmd_partitioner.cc`, `HandleElementwise`).
         """
         op = need.op
         if op is None or need.output is not None or not is_elementwise(op.kind):
             return False
-        shape = self.decided.shape(need.value)
-        return need.value in self.operands(op) and shape == self.decided.shape((op.id, 0))
+        value, result = need.value, (op.id, 0)
+        return (
+            value in self.operands(op)
+            and self.decided.shape(value) == self.decided.shape(result)
+            and self.decided.axes(value) != self.decided.axes(result)
+        )
 
     def lands(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether it is known that the axes, and these alone, go over to other dimensions."""
@@ -557,7 +564,7 @@ class Needs:
         pieces = [_sizes(leaf.dimensions) for leaf in part.shape.leaves]
         return any(
             _sizes(_local(self.decided.shape(value) or (), self.decided.axes(value))) in pieces
-            for value in _results(op)
+            for value in results(op)
         )
 
     def is_joined(
@@ -578,10 +585,39 @@ class Needs:
             )
         )
 
+    def is_joined_across(self, value: ValueId) -> bool:
+        """Whether an op joins a value along a dimension that is sharded.
+
+        Shardy has that joined with other axes, which are not recorded, and then moved.
+        """
+        op = self.graph.ops[value[0]]
+        dim = op.attributes.get("dimension")
+        return (
+            self.annotated.pointers is not None
+            and kind_of(op) == "concatenate"
+            and isinstance(dim, int)
+            and bool(self.carried(value, self.every_axis, (dim,)))
+        )
+
     def is_gathered(self, value: ValueId, axes: tuple[AxisPart, ...], part: Part) -> bool:
         """Whether what is communicated has the shape of a value's block without the axes."""
         block = _local(self.decided.shape(value) or (), _without(self.decided.axes(value), axes))
         return [_sizes(leaf.dimensions) for leaf in part.shape.leaves] == [_sizes(block)]
+
+    def gathered_before(
+        self, value: ValueId, axes: Sequence[AxisPart], part: Part
+    ) -> tuple[AxisPart, ...]:
+        """The other axes of a value over which it was gathered first, as the shape then says."""
+        shape, left = self.decided.shape(value) or (), _without(self.decided.axes(value), axes)
+        pieces = [_sizes(leaf.dimensions) for leaf in part.shape.leaves]
+        if pieces == [_sizes(_local(shape, left))]:
+            return ()
+        gathered = (
+            tuple(each for dim in left for each in dim if each not in {p for d in after for p in d})
+            for after in _gathered(left, ())
+            if pieces == [_sizes(_local(shape, after))]
+        )
+        return next(gathered, ())
 
     def rings(self, ops: Sequence[Op]) -> Iterator[list[Op]]:
         """The ops themselves, then those next to them, and so on.
@@ -735,7 +771,7 @@ class Needs:
         """Whether another tensor of an op has the axes where the value has them."""
         held, others = (set(self._dims_with(each, axes)) for each in (value, other))
         pairs = spatial_dims(op)
-        if pairs and (value, other) == (self.operands(op)[0], _results(op)[0]):
+        if pairs and (value, other) == (self.operands(op)[0], results(op)[0]):
             turned = dict(pairs)  # Windows move over these, whatever their sizes.
             return all(dim in turned for dim, _ in held) and others == {
                 (turned[dim], part) for dim, part in held
@@ -774,20 +810,21 @@ class Needs:
     def _in_flow(self, value: ValueId) -> Ref | None:
         return self.annotated.in_flow(value, self.decided.calls)
 
-    def operands(self, op: Op) -> list[ValueId]:
-        """The values that an op takes."""
-        return [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
+    def operands(self, *ops: Op) -> list[ValueId]:
+        """The values that ops take."""
+        edges = (each for op in ops for each in self.graph.operands(op))
+        return [(producer.id, edge.result) for producer, edge in edges]
 
     def results_of(self, op: Op, value: ValueId) -> list[ValueId]:
         """What an op makes of a value that it takes: of a barrier's, that value again."""
-        results, given = _results(op), self.operands(op)
+        own, given = results(op), self.operands(op)
         if op.kind in BARRIERS and value in given:
-            return [result for result, own in zip(results, given, strict=False) if own == value]
-        return results
+            return [result for result, each in zip(own, given, strict=False) if each == value]
+        return own
 
-    def tensors(self, op: Op) -> list[ValueId]:
-        """The values that an op gives and takes."""
-        return [*_results(op), *self.operands(op)]
+    def tensors(self, *ops: Op) -> list[ValueId]:
+        """The values that ops give and take."""
+        return [value for op in ops for value in (*results(op), *self.operands(op))]
 
     def is_end(self, op: Op) -> bool:
         """Whether an op is in the program itself, whose return ends it."""
@@ -835,7 +872,7 @@ class Needs:
         for op in ops:
             if op.is_constraint:
                 yield op.id, 0
-            for result in _results(op):
+            for result in results(op):
                 yield from (
                     (user.id, 0) for user, _ in self.graph.uses(*result) if user.is_constraint
                 )
@@ -928,7 +965,7 @@ class Needs:
         if op is None or need.output is not None or kind_of(op) != "scatter":
             return None
         given = self.operands(op)
-        shapes = [self.decided.shape(value) for value in (*given, *_results(op))]
+        shapes = [self.decided.shape(value) for value in (*given, *results(op))]
         if need.value not in given or None in shapes:
             return None
         at = given.index(need.value)
@@ -966,12 +1003,12 @@ class Needs:
             if own & free:
                 return True
             free |= own
-        results: set[str] = set()
-        for result in _results(op):
-            results |= self._besides(result, range(self.decided.rank(result)), axes)
-            if self.carried(result, axes) and free - results and self._is_looped(op):
+        given_on: set[str] = set()
+        for result in results(op):
+            given_on |= self._besides(result, range(self.decided.rank(result)), axes)
+            if self.carried(result, axes) and free - given_on and self.boundaries.is_looped(op):
                 return True  # Without these axes it has those, and so what the loop gives it next.
-        kept |= results
+        kept |= given_on
         anywhere = set().union(*summing)
         return bool(anywhere & kept) or any(anywhere - summed for summed in summing)
 
@@ -981,7 +1018,7 @@ class Needs:
         Another axis then comes in their place that the result keeps, or gets in their place too.
         """
         kept, replaced = set[AxisPart](), list[tuple[ValueId, AxisPart]]()
-        for result in _results(op):
+        for result in results(op):
             replaced += [(result, gone) for gone in self.carried(result, axes)]
             for own in self.decided.axes(result):
                 kept.update(part for part in own if not any(map(part.shared, axes)))
@@ -1002,17 +1039,6 @@ class Needs:
         return any(map(comes, kept)) or (
             bool(replaced) and any(comes(part) and is_in_place(part) for part in others)
         )
-
-    def _is_looped(self, op: Op) -> bool:
-        """Whether an op is in a loop, or in a function that is called in one."""
-        at: Op | None = op
-        while at is not None:
-            if at.mnemonic == "while":
-                return True
-            calls = self.graph.callers(at.function) if at.mnemonic == "func" else []
-            above = at.parent if at.mnemonic != "func" else calls[0].id if calls else None
-            at = None if above is None else self.graph.ops[above]
-        return False
 
     def _besides(
         self, value: ValueId, dims: Container[int], axes: tuple[AxisPart, ...]
@@ -1098,8 +1124,9 @@ def _is_fraction(dtype: str) -> bool:
     return dtype.startswith(("f", "bf", "c"))
 
 
-def _results(op: Op) -> list[ValueId]:
-    return [(op.id, result) for result in range(len(op.types))]
+def results(*ops: Op) -> list[ValueId]:
+    """The values that ops make."""
+    return [(op.id, result) for op in ops for result in range(len(op.types))]
 
 
 def _sizes(dimensions: Sequence[int]) -> list[int]:

@@ -33,6 +33,7 @@ from sdyscope.analysis.collectives.origin_needs import (
     Need,
     Needs,
     kind_of,
+    results,
 )
 from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes, spec_in
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
@@ -146,6 +147,7 @@ class _Search:
         values = self.values(part)
         if part.named_after == "value":
             part = replace(part, tags=tuple(self.entering(path, values) for path in part.tags))
+            part = replace(part, tags=self.before_products(part, values))
         if part.named_after == "value" and not self.leads(collective, part, axes, values):
             # The op makes its own result as it is needed.
             part = self.named_after_op(part)
@@ -153,7 +155,7 @@ class _Search:
                 values = self.values(part)  # It is not what that makes.
         ops, makers = self.ops(part.tags), self.ops(part.makers)
         origin = self.origin(collective, part, axes, values)
-        if part.named_after != "op" and origin.kind != "unknown":
+        if part.is_followed and origin.kind != "unknown":
             origin = replace(origin, followed=True)
         if part.source is None:
             part = self.placed(part, [*ops, *makers], origin)
@@ -185,25 +187,42 @@ class _Search:
         enters = any(self.graph.ops[node].is_argument for node, _ in given)
         return (*path[:-1], around.id) if enters else path
 
+    def before_products(
+        self, part: Part, values: Collection[ValueId]
+    ) -> tuple[tuple[int, ...], ...]:
+        """The ops that a value is for; where these take what a product makes of it, the product.
+
+        XLA leaves batched products without a name, which it writes as other ones.
+        """
+        ops = self.ops(part.tags)
+        taken = set(self.around.operands(*ops))
+        if not taken.isdisjoint(values):
+            return part.tags
+        products = {
+            op.id
+            for value in values
+            for op, _ in self.graph.uses(*value)
+            if kind_of(op) in PRODUCTS and not taken.isdisjoint(self.around.forms([(op.id, 0)]))
+        }
+        calls = _calls_of(part)
+        return tuple((*calls, product) for product in sorted(products)) or part.tags
+
     def values(self, part: Part) -> set[ValueId]:
         """The values that a tensor may be; empty where that is not known."""
-        makers = self.ops(part.makers)
+        ops, makers = self.ops(part.tags), self.ops(part.makers)
+        boundaries = self.around.boundaries
         around = {call for path in part.tags for call in path[:-1]}
         values: list[ValueId] = []
         for op in makers:
             if kind_of(op) == SHARD_MAP and op.id in around:
                 # What is moved in a shard_map, and named after that, is no result of it.
-                values += self.around.boundaries.taken_within(op)
-            else:
-                values += [(op.id, at) for at in range(len(op.types))]
-        # What the body of a shard_map or loop returns is named after these.
-        values += [
-            value for op in makers for _, value in self.around.boundaries.bodies.get(op.id, ())
-        ]
-        # And what a loop carries, where its body takes it.
-        values += [
-            value for op in makers for value in self.around.boundaries.carries.get(op.id, ())
-        ]
+                values += boundaries.taken_within(op)
+            elif not boundaries.are_within(op, ops):
+                values += results(op)
+                # What the body of a shard_map or loop returns is named after these.
+                values += [value for _, value in boundaries.bodies.get(op.id, ())]
+            # And what a loop carries, where its body takes it.
+            values += boundaries.carries.get(op.id, ())
         argument = self.around.argument(part.argument)
         values += [] if argument is None else [argument]
         # What a function makes is what the calls return by which it was followed, and no others.
@@ -214,7 +233,19 @@ class _Search:
             if (callee := self.graph.ops[call].callee) is not None
             for other in self.graph.callers(callee)
         }
-        return self.reaching(self.ops(part.tags), values, others - calls)
+        return self.reaching(ops, values, (others - calls) | self.behind(part))
+
+    def behind(self, part: Part) -> set[int]:
+        """The ops that a value was followed to: it is not yet what they make of it.
+
+        At the end of a loop's body the loop is one.
+        """
+        ops, makers = self.ops(part.tags), self.ops(part.makers)
+        if not part.is_followed or not makers:
+            return set()
+        # Of several that XLA makes one of, what one gives another is on the way.
+        between = {node for node, _ in self.around.operands(*ops)}
+        return {op.id for op in ops if op not in makers and op.id not in between}
 
     def reaching(
         self, ops: Sequence[Op], values: Iterable[ValueId], others: Container[int]
@@ -224,7 +255,7 @@ class _Search:
         These make many values; all of them where the ops take none.
         """
         forms = [self.around.forms([value], others) for value in values]
-        tensors = {value for op in ops for value in self.around.tensors(op)}
+        tensors = self.around.tensors(*ops)
         taken = [each for each in forms if not each.isdisjoint(tensors)]
         return set().union(*(taken or forms))
 
@@ -233,7 +264,7 @@ class _Search:
         collective: Collective,
         part: Part,
         axes: tuple[AxisPart, ...],
-        values: Container[ValueId],
+        values: Collection[ValueId],
     ) -> bool:
         """Whether it is what was followed to, not what XLA names, that it is for."""
         if not part.makers:
@@ -245,8 +276,7 @@ class _Search:
                 and self.around.is_need(Need(value, None, part.result), axes)
             )
         whole = collective.kind != "all-gather"
-        results = [(op.id, at) for op in self.ops(part.makers) for at in range(len(op.types))]
-        if not whole and self.is_bare(results):
+        if not whole and self.is_bare(results(*self.ops(part.makers))):
             values = ()  # What is gathered goes into what is made: later forms are cut again.
         needs = [
             need
@@ -265,8 +295,14 @@ class _Search:
         ]
         if for_maker:
             # Of what is gathered over other axes than it has, the shape is exact.
-            exchanged = self.exchanged_before(self.ops(part.tags), axes, collective, part, values)
-            return min(for_maker) > 1 and exchanged is not None
+            ops = self.ops(part.tags)
+            exchanged = self.exchanged_before(ops, axes, collective, part, values)
+            taken = set(self.around.operands(*ops))
+            is_product = all(kind_of(op) in PRODUCTS for op in self.ops(part.makers))
+            is_taken = not whole and is_product and not taken.isdisjoint(values)
+            return (is_taken and min(for_maker) >= NO_FIT) or (
+                min(for_maker) > 1 and exchanged is not None
+            )
         moved_for = [
             self.moved_before(self.ops(tags), collective, part, values) is not None
             for tags in (part.tags, part.makers)
@@ -299,7 +335,7 @@ class _Search:
             callers=part.callers if op.source is None else op.location.callers,
             tags=part.makers,
             # Else nothing tells whether it is what that makes, or what it takes.
-            makers=part.makers if part.summed else (),
+            makers=part.makers if part.own and kind_of(op) in _REMADE else (),
             result=None,
             named_after="op",
         )
@@ -314,7 +350,7 @@ class _Search:
         """Why a tensor is communicated."""
         ops, makers = self.ops(part.tags), self.ops(part.makers)
         for op in ops:
-            if kind_of(op) in PROGRAM and part.named_after == "op":
+            if kind_of(op) in PROGRAM and not part.is_followed:
                 scope, primitive = _scope(op)
                 own = _origin("program", op, scope, primitive or part.primitive)
                 again = is_recomputed(part.scope)
@@ -354,12 +390,16 @@ class _Search:
                 before = self.moved_before(ops, collective, part, values)
                 before = before or self.exchanged_before(ops, axes, collective, part, None)
                 return before or _origin("split", ops[0], *_scope(ops[0]))
-            is_exchange = collective.kind in ("collective-permute", "all-to-all") or part.exchanged
-            if is_exchange and (collective_origin := self.remade(ops, axes, collective, part)):
+            is_exchange = collective.kind in ("collective-permute", "all-to-all") or bool(
+                part.before
+            )
+            if (is_exchange or part.own) and (
+                collective_origin := self.remade(ops, axes, collective, part)
+            ):
                 return collective_origin
             nearest: CollectiveOrigin | None = None
             # What makes a value needs nothing where XLA says what it moves it for.
-            around = (ops,) if ops and part.certain else (ops, makers, users)
+            around = (ops,) if ops and part.named_after == "taker" else (ops, makers, users)
             for near in filter(None, around):
                 finding = [self.resharding, self.reduction]
                 for find in finding[:: -1 if collective.kind in _REDUCTIONS else 1]:
@@ -383,7 +423,7 @@ class _Search:
         scope, primitive = _scope(op) if op is not None else (part.scope, part.primitive)
         why: NotFound = "no axes" if not axes else "no op"
         if axes and op is not None:
-            around = [value for op in ops for value in self.around.tensors(op)]
+            around = self.around.tensors(*ops)
             sharded = any(self.around.carried(value, axes) for value in around)
             why = "not needed otherwise" if sharded else "not sharded"
         origin = _origin("unknown", op, scope, primitive)
@@ -401,10 +441,9 @@ class _Search:
         """
         ops = self.ops(part.tags)
         argument = self.around.argument(part.argument)
-        given = [value for op in ops for value in self.around.operands(op)]
-        results = [(op.id, at) for op in self.ops(part.makers) for at in range(len(op.types))]
+        given, by_makers = self.around.operands(*ops), results(*self.ops(part.makers))
         own = [] if part.makers else list(self.around.as_constrained(ops))
-        for value in [*([] if argument is None else [argument]), *own, *given, *results]:
+        for value in [*([] if argument is None else [argument]), *own, *given, *by_makers]:
             annotated_axes = [
                 annotated for axis in axes for annotated in self.annotated.unreduced(value, axis)
             ]
@@ -528,9 +567,7 @@ class _Search:
             return False
         if any(self.around.carried(value, axes) for value in values):
             return False
-        results = ((op.id, at) for op in ops for at in range(len(op.types)))
-        given = (value for op in ops for value in self.around.operands(op))
-        tensors = [*given, *(value for value in results if value in values)]
+        tensors = [*self.around.operands(*ops), *values.intersection(results(*ops))]
         return not any(self.around.carried(value, axes) for value in tensors)
 
     def is_made_by_xla(
@@ -548,7 +585,7 @@ class _Search:
         ops = [op for op in ops if self.around.turned(op) is None]
         if not ops or any(kind_of(op) not in _SPLIT for op in ops):
             return False
-        tensors = [value for op in ops for value in self.around.tensors(op)]
+        tensors = self.around.tensors(*ops)
         if not all(map(self.decided.is_known, tensors)):
             return False
         return not any(self.around.summed(op, axes) for op in ops)
@@ -599,13 +636,15 @@ class _Search:
         tensors of the op have them elsewhere.
         """
         makers, calls = self.ops(part.makers), _calls_of(part)
-        for op in ops if part.named_after == "op" else ():
+        for op in ops if not part.is_followed else ():
             value = op.id, 0
-            if kind_of(op) == "concatenate" and not part.exchanged:
+            if kind_of(op) == "concatenate" and not part.before:
                 # What makes its pieces was followed to, not the op.
                 is_made = self.around.is_joined(op, axes, collective, part)
             else:
-                is_made = op in makers and kind_of(op) in _REMADE
+                is_made = (
+                    op in makers and kind_of(op) in _REMADE and self.around.is_alike(value, part)
+                )
             if not is_made:
                 continue
             # What is cut besides, and then gathered, is over axes that it does not have.
@@ -661,110 +700,164 @@ class _Search:
                 needs = [need for need in needs if self.may_be(need, ops, part)] or needs
             if not needs and steps == 0 and part.named_after != "nothing":
                 # What is around what an op takes is not what XLA moves for the op.
-                among = None if part.named_after == "op" else values
+                among = None if not part.is_followed else values
                 before = self.moved_before(
-                    ring, collective, part, values, only=part.named_after != "op"
+                    ring, collective, part, values, only=part.is_followed
                 ) or self.exchanged_before(ring, axes, collective, part, among)
                 if before is not None:
                     return before
-            if needs:
-                calls = {call for path in part.tags for call in path[:-1]}
-                misfits = [self.around.misfit(need, collective, part, axes) for need in needs]
-                is_exchange = collective.kind == "all-to-all"
-                is_permuted = collective.kind == "collective-permute"
-                edges = [is_permuted and self.is_own_edge(need, ops, axes, part) for need in needs]
-                # Beside an edge, which is like no block, what fits is it only if it is moved.
-                fitting = [
-                    NO_FIT
-                    if any(edges) and not self.is_moved(need, axes, collective, part)
-                    else misfit
-                    for need, misfit in zip(needs, misfits, strict=True)
-                ]
-                # A value that XLA names, and that was followed to an op that needs it, is for that.
-                leading = [
-                    part.named_after == "value"
-                    and need.op in ops
-                    and need.value in values
-                    and fit < NO_FIT
-                    for need, fit in zip(needs, fitting, strict=True)
-                ]
-                is_followed = bool(part.makers) or part.argument is not None
-                # What is gathered over several axes, one after the other, fits only in the end.
-                best = min(
-                    range(len(needs)),
-                    key=lambda at: (
-                        bool(calls) and needs[at].call not in (None, *calls),
-                        fitting[at] > 1 and not leading[at],
-                        needs[at].value not in values,
-                        min(fitting[at], NO_FIT),
-                        not edges[at],
-                        misfits[at],
-                        is_permuted
-                        and not (
-                            (not is_followed or needs[at].value in values)
-                            and self.around.is_placed(needs[at], part, axes)
-                        ),
-                        is_permuted and self.around.is_turned(needs[at], part),
-                        is_exchange and not self.around.lands(needs[at], axes),
-                        self.around.unlikeness(needs[at], part),
-                    ),
-                )
-                # What is moved is known, and no block of another value is like it over all axes.
-                is_known = part.argument is not None or (bool(values) and misfits[best] > 1)
-                is_other = is_known and needs[best].value not in values
-                if (is_other or misfits[best] >= NO_FIT) and (
-                    moved_before := self.moved_before(ops, collective, part, values)
-                ):
-                    return moved_before
-                if misfits[best] > 1 or self.around.is_across(needs[best], part, axes):
-                    exchanged = (
-                        self.exchanged_before(ops, axes, collective, part, values)
-                        if is_other
-                        else self.exchanged(needs[best], axes, collective, part)
-                    )
-                    if exchanged:
-                        return exchanged
-                if is_other and (own := self.of_argument(collective, part, axes, values)):
+                if part.named_after == "value" and (own := self.of_op(ops, part, values)):
                     return own
-                need = needs[best]
-                # What windows reach into is the edge of a block, and fits none.
-                at_edges = need.op is not None and kind_of(need.op) == "convolution"
-                # What the compiled program moves from a maker to an op is that, in any pieces.
-                moved = {each.value for each in needs if each.value in values}
-                is_it = (
-                    moved == {need.value}
-                    and not self.fits_elsewhere(values - moved, collective, part, axes)
-                ) or (
-                    part.named_after == "op"
-                    and (not values or need.value in values)
-                    and self.around.is_sole(need, needs, ops)
-                )
-                fits = misfits[best] < NO_FIT or at_edges or (steps == 0 and is_it)
-                origin = self.origin_for(need, axes, part, collective.kind if fits else "")
-                # So are the pieces that an op itself takes from other blocks.
-                reaches = need.op in ops and kind_of(need.op) in REACHING
-                is_piece = reaches and collective.kind == "collective-permute"
-                unlike = not (fits or is_piece) or (steps > 0 and misfits[best] > 1)
-                is_further = part.named_after == "nothing" or steps > 0
-                if is_further and values and need.value not in values:
-                    unlike = True
-                # A barrier gives many values: it may be any that fits.
-                if any(op.kind in BARRIERS for op in ops):
-                    others = (
-                        each.value != need.value and misfit < NO_FIT
-                        for each, misfit in zip(needs, misfits, strict=True)
-                    )
-                    unlike = unlike or any(others)
-                other = None if need.op is None or need.op in ops else need.op
-                if origin and part.certain and other is not None and not other.is_constraint:
-                    return self.for_named(origin, ops)
-                # Of several values that the op itself makes, it may be any.
-                is_result = any(op.id == need.value[0] and len(op.types) > 1 for op in ops)
-                # As of JAX 0.11 XLA also names a gather after what makes the value.
-                is_own = part.named_after == "op" and collective.kind == "all-to-all"
-                unlike = unlike or ((part.certain or is_own) and is_result)
-                return origin and replace(origin, uncertain=unlike)
+            if needs:
+                return self.of_needs(needs, steps, ops, axes, collective, part, values)
         return self.moved_before(ops, collective, part, values)
+
+    def of_needs(
+        self,
+        needs: Sequence[Need],
+        steps: int,
+        ops: list[Op],
+        axes: tuple[AxisPart, ...],
+        collective: Collective,
+        part: Part,
+        values: set[ValueId],
+    ) -> CollectiveOrigin | None:
+        """The origin by the likeliest of some needs, or of what XLA moved before or instead.
+
+        Args:
+            needs: for what values on the axes are needed otherwise.
+            steps: how far from the ops that is.
+            ops: the ops that the tensor is for.
+            axes: those of the collective.
+            collective: what communicates the tensor.
+            part: the tensor.
+            values: the values that it may be.
+        """
+        misfits = [self.around.misfit(need, collective, part, axes) for need in needs]
+        best = self.likeliest(needs, misfits, ops, axes, collective, part, values)
+        need = needs[best]
+        # What is moved is known, and no block of another value is like it over all axes.
+        is_known = part.argument is not None or (
+            bool(values) and (misfits[best] > 1 or part.named_after == "value")
+        )
+        is_other = is_known and need.value not in values
+        if (is_other or misfits[best] >= NO_FIT) and (
+            moved_before := self.moved_before(ops, collective, part, values)
+        ):
+            return moved_before
+        if misfits[best] > 1 or self.around.is_across(need, part, axes):
+            exchanged = (
+                self.exchanged_before(ops, axes, collective, part, values)
+                if is_other
+                else self.exchanged(need, axes, collective, part)
+            )
+            if exchanged:
+                return exchanged
+        if is_other and (
+            own := self.of_argument(collective, part, axes, values) or self.of_op(ops, part, values)
+        ):
+            return own
+        # What windows reach into is the edge of a block, and fits none.
+        at_edges = need.op is not None and kind_of(need.op) == "convolution"
+        # What the compiled program moves from a maker to an op is that, in any pieces.
+        moved = {each.value for each in needs if each.value in values}
+        is_it = (
+            moved == {need.value}
+            and not self.fits_elsewhere(values - moved, collective, part, axes)
+        ) or (
+            not part.is_followed
+            and (not values or need.value in values)
+            and self.around.is_sole(need, needs, ops)
+        )
+        fits = misfits[best] < NO_FIT or at_edges or (steps == 0 and is_it)
+        origin = self.origin_for(need, axes, part, collective.kind if fits else "")
+        other = None if need.op is None or need.op in ops else need.op
+        if origin and part.named_after == "taker" and other and not other.is_constraint:
+            return self.for_named(origin, ops)
+        # So are the pieces that an op itself takes from other blocks.
+        reaches = need.op in ops and kind_of(need.op) in REACHING
+        is_piece = reaches and collective.kind == "collective-permute"
+        uncertain = (
+            not (fits or is_piece)
+            or (steps > 0 and misfits[best] > 1)
+            or self.may_be_another(need, needs, misfits, steps, ops, collective, part, values)
+        )
+        return origin and replace(origin, uncertain=uncertain)
+
+    def likeliest(
+        self,
+        needs: Sequence[Need],
+        misfits: Sequence[int],
+        ops: Container[Op],
+        axes: tuple[AxisPart, ...],
+        collective: Collective,
+        part: Part,
+        values: Container[ValueId],
+    ) -> int:
+        """Which of some needs it is that a tensor is communicated for; arguments as above.
+
+        What is gathered over several axes, one after the other, fits only in the end.
+        """
+        calls = {call for path in part.tags for call in path[:-1]}
+        is_exchange = collective.kind == "all-to-all"
+        is_permuted = collective.kind == "collective-permute"
+        is_followed = bool(part.makers) or part.argument is not None
+        edges = [is_permuted and self.is_own_edge(need, ops, axes, part) for need in needs]
+
+        def unlikeliness(at: int) -> tuple[object, ...]:
+            need = needs[at]
+            is_own = need.value in values
+            # Beside an edge, which is like no block, what fits is it only if it is moved.
+            is_beside = any(edges) and not self.is_moved(need, axes, collective, part)
+            fit = NO_FIT if is_beside else misfits[at]
+            # A value that XLA names, and that was followed to an op that needs it, is for that.
+            leads = part.named_after == "value" and need.op in ops and is_own and fit < NO_FIT
+            is_placed = (not is_followed or is_own) and self.around.is_placed(need, part, axes)
+            return (
+                bool(calls) and need.call not in (None, *calls),
+                fit > 1 and not leads,
+                not is_own,
+                min(fit, NO_FIT),
+                not edges[at],
+                misfits[at],
+                is_permuted and not is_placed,
+                is_permuted and self.around.is_turned(need, part),
+                is_exchange and not self.around.lands(need, axes),
+                self.around.unlikeness(need, part),
+            )
+
+        return min(range(len(needs)), key=unlikeliness)
+
+    def may_be_another(
+        self,
+        need: Need,
+        needs: Sequence[Need],
+        misfits: Sequence[int],
+        steps: int,
+        ops: Sequence[Op],
+        collective: Collective,
+        part: Part,
+        values: Collection[ValueId],
+    ) -> bool:
+        """Whether what is communicated can as well be another value; arguments as above."""
+        is_own = need.value in values
+        is_further = part.named_after == "nothing" or steps > 0
+        if is_further and values and not is_own:
+            return True
+        # A barrier gives many values: it may be any that fits, if it is not known by what it takes.
+        if any(op.kind in BARRIERS for op in ops):
+            return any(
+                each.value != need.value
+                and misfit < NO_FIT
+                and (each.value in values or not is_own)
+                for each, misfit in zip(needs, misfits, strict=True)
+            )
+        # Of several values that the op itself makes it may be any. As of JAX 0.11 XLA also names a
+        # gather after what makes the value.
+        is_after_taker = part.named_after == "taker" or (
+            not part.is_followed and collective.kind == "all-to-all"
+        )
+        return is_after_taker and any(op.id == need.value[0] and len(op.types) > 1 for op in ops)
 
     def is_constant(self, value: ValueId) -> bool:
         """Whether a value is a constant, in any form: each device makes its own block of it."""
@@ -775,20 +868,34 @@ class _Search:
 
         What one makes is not where another is known to make it, be it in another form.
         """
+        if need.value[0] in self.behind(part):
+            return False
         makers = self.ops(part.makers)
-        others = part.named_after == "op" and makers and not any(op in makers for op in ops)
+        others = not part.is_followed and makers and not any(op in makers for op in ops)
         maker = self.graph.ops[need.value[0]]
         return not (others and maker in ops and kind_of(maker) not in FORMING)
 
-    def of_op(self, ops: Sequence[Op], part: Part) -> CollectiveOrigin | None:
-        """What an op takes that XLA moved to other axes first, as far as that is known."""
+    def of_op(
+        self, ops: Sequence[Op], part: Part, values: Container[ValueId] | None = None
+    ) -> CollectiveOrigin | None:
+        """What an op takes that XLA moved to other axes first, as far as that is known.
+
+        Args:
+            ops: the ops.
+            part: the tensor that is moved.
+            values: what it is one of; None where that is not known.
+        """
         every = self.around.every_axis
-        needs = (need for op in ops for need in self.around.needs(op, every) if need.op is op)
+        needs = [need for op in ops for need in self.around.needs(op, every) if need.op is op]
+        if values is not None:
+            # XLA may choose other axes than were decided, and then moves what has those.
+            given = (Need(value, op) for op in ops for value in self.around.operands(op))
+            needs = [need for need in (*needs, *given) if need.value in values]
         need = min(needs, key=lambda need: self.around.unlikeness(need, part), default=None)
         if need is None:
             return None
         origin = self.origin_for(need, tuple(self.around.carried(need.value, every)), part, "")
-        return origin and replace(origin, uncertain=True)
+        return origin and replace(origin, uncertain=values is None)
 
     def for_named(self, origin: CollectiveOrigin, ops: list[Op]) -> CollectiveOrigin:
         """What was found for an op beside the one that XLA moves a value for: it is for that.
@@ -874,7 +981,7 @@ class _Search:
         ops: list[Op],
         collective: Collective,
         part: Part,
-        values: Container[ValueId],
+        values: Collection[ValueId],
         *,
         only: bool = False,
     ) -> CollectiveOrigin | None:
@@ -908,9 +1015,12 @@ class _Search:
                 if kind == "all-to-all"
                 else self.around.is_moved_on(need, axes, part)
             ):
-                return self.aligned(need, own, collective, part) or self.origin_for(
+                origin = self.aligned(need, own, collective, part) or self.origin_for(
                     need, own, part, kind, is_moved=True
                 )
+                is_known = any(self.around.is_alike(value, part) for value in values)
+                is_other = is_known and need.value not in values
+                return origin and replace(origin, uncertain=is_other)
         return None
 
     def aligned(
@@ -1079,6 +1189,9 @@ class _Search:
         )
         if after is None and not is_rearranged and not reaches:
             after = self.sent(need, part)
+        moved = self.moved(value)
+        if not (is_rearranged or reaches) and self.around.is_joined_across(value):
+            moved["before"] = None
         instead = self.around.gathered_instead(need, axes, calls) if kind == "all-gather" else ()
         scope, primitive = ("", "return") if op is None else _scope(op)
         kind_of_need: OriginKind = "exchange" if reaches else "resharding"
@@ -1087,7 +1200,7 @@ class _Search:
             op,
             scope,
             primitive,
-            **self.moved(value),
+            **moved,
             after=after,
             annotations=has if is_rearranged else (*has, *_distinct(needed)),
             together=self.together([value], axes, calls, instead),
@@ -1114,7 +1227,7 @@ class _Search:
         if value not in self.values(part) or shapes != [self.around.block(value)]:
             return None
         makers = self.ops(part.makers)
-        if part.named_after != "op" and not all(is_elementwise(op.kind) for op in makers):
+        if part.is_followed and not all(is_elementwise(op.kind) for op in makers):
             return None
         return self.decided.spec_sent(value, part.pairs)
 
@@ -1130,8 +1243,9 @@ class _Search:
         is_said = any(kind_of(op) == SHARD_MAP for op in self.ops(part.tags))
         if not is_said and (part.moved_on or self.is_exchanged_behind(part)):
             return None
-        if is_moved or not part.permuted:
-            return self.decided.spec_without(value, axes)
+        if is_moved or part.before != "permuted":
+            further = self.around.gathered_before(value, axes, part)
+            return self.decided.spec_without(value, [*axes, *further])
         return self.decided.spec_without(value, axes, part.pairs) if part.pairs else None
 
     def is_exchanged_behind(self, part: Part) -> bool:
@@ -1143,7 +1257,7 @@ class _Search:
         is_known = part.argument is not None or bool(part.makers)
         return (
             is_known
-            and not part.exchanged
+            and not part.before
             and any((each.argument, each.makers) == (part.argument, part.makers) for each in others)
         )
 

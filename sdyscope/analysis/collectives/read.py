@@ -316,14 +316,12 @@ class _Reader:
                     argument=purpose.argument,
                     result=purpose.result,
                     named_after=purpose.named_after,
-                    summed=purpose.is_summed,
-                    certain=purpose.is_certain,
+                    own=purpose.is_own,
                     moved_on=kind == "all-gather" and self.made_for.is_moved_on(computation, value),
                     pairs=self.pairs_of(computation, instruction, value, kind),
-                    exchanged=kind == "all-gather"
-                    and self.made_for.is_exchanged(computation, instruction, value),
-                    permuted=kind == "all-gather"
-                    and self.made_for.permuted_before(computation, instruction, value) is not None,
+                    before=self.made_for.moved_before(computation, instruction, value)
+                    if kind == "all-gather"
+                    else "",
                 )
             )
         return tuple(parts)

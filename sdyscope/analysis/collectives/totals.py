@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from sdyscope.analysis.collectives.bytes import KINDS
-from sdyscope.analysis.collectives.made_for import NamedAfter, is_partial
+from sdyscope.analysis.collectives.made_for import Moved, NamedAfter, is_partial
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.over_time import PHASES, Phase
 from sdyscope.facts.program import Partitioner
@@ -47,15 +47,13 @@ class Part:
         argument: the parameter of the program that the value is; None where it is none.
         result: where no op is known that it was made for, the result of the program that the
             communicated value becomes; None where it becomes none.
-        named_after: what XLA names it after: the op that needs it, what makes its value, nothing.
-            If it is not the op, ``tags`` were found along the value in the compiled program.
-        summed: whether XLA summed it before, under the name that it is moved under.
-        certain: whether it is for nothing but the op that XLA names it after.
+        named_after: what XLA names it after: the op that needs it, one that needs or makes it, what
+            makes its value, nothing.
+        own: whether it was made under the name that it is moved under, by the op itself.
         pairs: of a permutation, which device sends its block to which, and of an all-gather, that
             of the permutation right before it; empty where XLA also cuts the blocks or moves them
             otherwise, and of any other.
-        exchanged: whether devices exchanged their blocks of it right before it is gathered.
-        permuted: whether what is gathered is what a permutation gives, as it is.
+        before: how devices gave each other their blocks of it right before it is gathered.
         moved_on: whether what is gathered is cut again, or exchanged.
         gathered_too: the other all-gathers that gather the same value for the same op, each over
             axes of its own: one gathers what the one before has gathered.
@@ -76,11 +74,9 @@ class Part:
     argument: int | None = None
     result: int | None = None
     named_after: NamedAfter = "op"
-    summed: bool = False
-    certain: bool = False
+    own: bool = False
     pairs: tuple[tuple[int, int], ...] = ()
-    exchanged: bool = False
-    permuted: bool = False
+    before: Moved = ""
     moved_on: bool = False
     gathered_too: tuple[str, ...] = ()
     origin: CollectiveOrigin | None = None
@@ -97,6 +93,11 @@ class Part:
         "callers",
         "origin",
     )
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether XLA names no op that it is for: that was followed to in the compiled program."""
+        return self.named_after in ("value", "nothing")
 
     @property
     def shapes(self) -> tuple[Shape, ...]:

@@ -195,6 +195,10 @@ class NamedOps:
         """Whether a value reaches an op; of a constraint, which leaves nothing, what takes that."""
         if op in move.takers:
             return True
+        # What a function is given is moved under the name of the call, and goes on inside.
+        is_given = any(self.ops[taker].kind == "func.call" for taker in move.takers)
+        if is_given and move.way is not None and op in {at for at, _ in move.way.arrived}:
+            return True
         return self.ops[op].is_constraint and any(
             user in move.takers or (move.is_returned and self.ops[user].kind == "func.return")
             for user in self.users[op]

@@ -63,7 +63,7 @@ def test_tags_of_both_ends() -> None:
     part = gathered(
         ', metadata={op_name="jit(f)/dot_general"}', {"c": ((5,),), "g": ((9,),), "d": ((9,),)}
     )
-    assert (part.tags, part.makers, part.named_after) == (((9,),), ((5,),), "op")
+    assert (part.tags, part.makers, part.named_after) == (((9,),), ((5,),), "taker")
 
 
 def test_what_moves_a_value_for_another_op_does_not_make_it() -> None:
@@ -84,7 +84,7 @@ ROOT %t = (f32[4,8]{{1,0}}, f32[8,8]{{1,0}}) tuple(%m, %d)
     )
     (part,) = gather.parts
     assert (part.tags, part.makers, part.argument) == (((5,),), (), 0)
-    assert part.exchanged
+    assert part.before == "permuted"
 
 
 def moved(lines: str, tags: Any, before: str = "", on: str = "", name: str = "m") -> Part:
@@ -180,14 +180,18 @@ ROOT %d = f32[4,8]{{1,0}} multiply(%m, %m)
         assert (part.tags, part.makers, part.named_after) == (((9,),), makers, "value")
 
 
-@pytest.mark.parametrize(("name", "is_summed"), [(((5,),), True), (((6,),), False)])
-def test_what_was_summed_under_the_name_that_it_is_moved_under(name: Any, is_summed: bool) -> None:
+@pytest.mark.parametrize("make", [f"all-reduce(%a), {GROUPS}", "negate(%a)"])
+@pytest.mark.parametrize(("name", "is_own"), [(((5,),), True), (((6,),), False)])
+def test_what_was_made_under_the_name_that_it_is_moved_under(
+    name: Any, make: str, is_own: bool
+) -> None:
+    """A sum can be of another op; what is no form of another value is what the op makes."""
     lines = f"""
 %p = f32[4,8]{{1,0}} parameter(0)
 %a = f32[4,8]{{1,0}} negate(%p)
-%v = f32[4,8]{{1,0}} all-reduce(%a), {GROUPS}
+%v = f32[4,8]{{1,0}} {make}
 """
-    assert moved(lines, {"a": ((5,),), "v": name, "m": ((5,),)}).summed is is_summed
+    assert moved(lines, {"a": ((5,),), "v": name, "m": ((5,),)}).own is is_own
 
 
 def test_the_pairs_of_all_that_moves_blocks_say_where_they_go() -> None:
@@ -216,7 +220,7 @@ def test_a_gather_has_the_pairs_of_the_permutation_right_before_it() -> None:
     tags = dict.fromkeys(("m", "g"), ((5,),))
     for joined_for, pairs in (((5,),), ()), (((1,),), ((0, 1), (1, 0))):
         part = moved(lines, {**tags, "v": joined_for}, on=on, name="g")
-        assert (part.exchanged, part.permuted, part.pairs) == (True, True, pairs)
+        assert (part.before, part.pairs) == ("permuted", pairs)
 
 
 def test_what_is_made_of_what_was_permuted_was_not_itself() -> None:
@@ -227,11 +231,11 @@ ROOT %g = f32[8,16]{{1,0}} all-gather(%c), {GROUPS}, dimensions={{0}}"""
     tags = {"v": ((1,),), "m": ((2,),), "c": ((2,),), "g": ((5,),)}
     lines = "%v = f32[4,8]{1,0} parameter(0)"
     part = moved(lines, tags, on=on, name="g")
-    assert (part.exchanged, part.permuted, part.pairs) == (True, False, ())
+    assert (part.before, part.pairs) == ("exchanged", ())
 
 
 def test_what_is_gathered_as_it_is_made_was_not_exchanged() -> None:
-    assert not gathered(', metadata={op_name="jit(f)/dot_general"}').exchanged
+    assert not gathered(', metadata={op_name="jit(f)/dot_general"}').before
 
 
 def test_an_argument_is_known_by_its_name() -> None:
@@ -318,7 +322,7 @@ ROOT %d = {shape} multiply(%s, %s)
 """
     tags = {"v": ((1,),), **dict.fromkeys(("e", "m", "s"), ((5,),)), "d": ((9,),)}
     part = only(lines, tags=tags)
-    assert (part.tags, part.named_after, part.certain) == (((5,),), "op", True)
+    assert (part.tags, part.named_after) == (((5,),), "taker")
     # Where another op puts it together, it is for that.
     part = only(lines, tags={**tags, "s": ((7,),)})
     assert (part.tags, part.named_after) == (((7,),), "value")
