@@ -175,7 +175,7 @@ def propagated_verdict(propagated: PropagatedDiff) -> str:
     if differ:
         verb = "is" if differ == 1 else "are"
         places = counted(len(propagated.beginnings), "place")
-        text = f"{differ:,} of {every} {verb} sharded differently {sides}, from {places} on"
+        text = f"{differ:,} of {every} {verb} sharded differently {sides}, beginning at {places}"
     else:
         text = f"{every}, sharded the same way {sides}"
     if other := propagated.other_types:
