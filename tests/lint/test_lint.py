@@ -42,15 +42,15 @@ module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32
 
 
 def test_names_are_stable_words():
-    for name, one in RULES.items():
-        assert name == one.name == name.lower()
+    for name, rule_ in RULES.items():
+        assert name == rule_.name == name.lower()
         assert set(name) <= set("abcdefghijklmnopqrstuvwxyz-")
-        assert one.summary.endswith(".")
-        assert one.explanation.rstrip().endswith(".")
+        assert rule_.summary.endswith(".")
+        assert rule_.explanation.rstrip().endswith(".")
 
 
 def test_rules_are_chosen_by_globs():
-    assert [one.name for one in chosen_rules(["not-*"], ["not-a*"])] == [
+    assert [chosen.name for chosen in chosen_rules(["not-*"], ["not-a*"])] == [
         name for name in RULES if name.startswith("not-") and not name.startswith("not-a")
     ]
     assert chosen_rules() == tuple(RULES.values())
