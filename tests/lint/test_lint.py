@@ -81,6 +81,14 @@ def test_what_a_program_leaves_to_the_compiler_is_not_run_without_compiling():
     assert "leaves the sharding of 8 next values to the compiler" in missing.reason
 
 
+def test_next_values_are_not_compared_on_several_meshes(monkeypatch):
+    inspection = train()
+    monkeypatch.setattr(Inspection, "only_mesh", lambda *_: None)
+    outcome = linted(inspection, select=["next-value-differs"], compiled=False)
+    (missing,) = outcome.not_run
+    assert missing.reason == "The program has no mesh, or more than one."
+
+
 def test_one_thing_under_both_partitioners_is_said_once():
     inspection = Inspection(one_axis_of_two().source, ("shardy", "gspmd"))
     (finding,) = inspection.lint(select=["unused-mesh-axis"], compiled=False)
