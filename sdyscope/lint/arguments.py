@@ -189,6 +189,7 @@ def next_value_differs(subject: Subject) -> Iterator[Sighting]:
     `params['w1']`), or if it is donated and is all of an argument. Results that the program leaves
     open are only known once it is compiled.
     """
+    _ = subject.mesh  # of several, shardings are not told
     arguments, results = subject.arguments, subject.results
     pairs = subject.next_values
     # Two arrays that are all of an argument and of a result need not be the same thing.

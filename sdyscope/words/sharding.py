@@ -186,9 +186,9 @@ def shardy_text(sharding: TensorSharding) -> str:
 def spec_words(sharded: Sharded) -> str:
     """Where a sharding puts its tensor as a PartitionSpec, or in words where none can say it."""
     place, mesh = sharded.placement, sharded.mesh
+    if place is None or mesh is None:
+        return placed_text(sharded)
     try:
-        assert place is not None
-        assert mesh is not None
         return str(to_named_sharding(place, len(place.dims), mesh).spec)
     except ConversionError:
         return placed_text(sharded)

@@ -42,15 +42,15 @@ module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32
 
 
 def test_names_are_stable_words():
-    for name, one in RULES.items():
-        assert name == one.name == name.lower()
+    for name, rule_ in RULES.items():
+        assert name == rule_.name == name.lower()
         assert set(name) <= set("abcdefghijklmnopqrstuvwxyz-")
-        assert one.summary.endswith(".")
-        assert one.explanation.rstrip().endswith(".")
+        assert rule_.summary.endswith(".")
+        assert rule_.explanation.rstrip().endswith(".")
 
 
 def test_rules_are_chosen_by_globs():
-    assert [one.name for one in chosen_rules(["not-*"], ["not-a*"])] == [
+    assert [chosen.name for chosen in chosen_rules(["not-*"], ["not-a*"])] == [
         name for name in RULES if name.startswith("not-") and not name.startswith("not-a")
     ]
     assert chosen_rules() == tuple(RULES.values())
@@ -79,6 +79,14 @@ def test_what_a_program_leaves_to_the_compiler_is_not_run_without_compiling():
     (missing,) = outcome.not_run
     assert missing.applies
     assert "leaves the sharding of 8 next values to the compiler" in missing.reason
+
+
+def test_next_values_are_not_compared_on_several_meshes(monkeypatch):
+    inspection = train()
+    monkeypatch.setattr(Inspection, "only_mesh", lambda *_: None)
+    outcome = linted(inspection, select=["next-value-differs"], compiled=False)
+    (missing,) = outcome.not_run
+    assert missing.reason == "The program has no mesh, or more than one."
 
 
 def test_one_thing_under_both_partitioners_is_said_once():

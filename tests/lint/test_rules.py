@@ -68,16 +68,16 @@ def test_every_rule_has_a_program_that_it_finds_and_one_that_it_spares():
 @pytest.mark.compiles
 def test_no_dimension_is_named_that_the_axis_does_not_divide():
     """Two layers are not split over four devices, though they are outermost."""
-    found = {}
+    hints = {}
     for layers in (2, 64):
         outcome = linted(
             lint_cases.gathered_columns(layers), select=["layout-copied"], compiled=True
         )
-        found[layers] = {finding.hint for finding in outcome.findings}
-    assert any("hard dimension 0, which is outermost" in hint for hint in found[64])
-    assert found[2]
-    assert not any("hard dimension 0" in hint for hint in found[2])
-    assert any("let the next op contract" in hint.lower() for hint in found[2])
+        hints[layers] = {finding.hint for finding in outcome.findings}
+    assert any("hard dimension 0, which is outermost" in hint for hint in hints[64])
+    assert hints[2]
+    assert not any("hard dimension 0" in hint for hint in hints[2])
+    assert any("let the next op contract" in hint.lower() for hint in hints[2])
 
 
 @pytest.mark.compiles

@@ -17,8 +17,6 @@ const made = cases.map(({ sharding, devices, shape }) => {
   const all = Array.from({ length: devices }, (_, device) => device);
   const first = all.map((device) => blocks.block(device)).find(Boolean);
   return {
-    shards: blocks.shards,
-    replicas: blocks.replicas,
     blocks: all.map((device) => blocks.block(device)),
     index: all.map((device) => blocks.index(device)),
     holders: blocks.holders(first),
@@ -31,16 +29,16 @@ console.log(JSON.stringify(made));
 
 def page_form(place):
     """What `Pool` of report_columns.py says of a placement."""
-    made = {"digits": place.dims}
+    form = {"digits": place.dims, "shards": place.shards, "replicas": place.replication}
     if place.unreduced:
-        made["unreduced"] = place.unreduced
+        form["unreduced"] = place.unreduced
     if place.manual:
-        made["manualDigits"] = place.manual
+        form["manualDigits"] = place.manual
     if place.order is not None:
-        made["order"] = place.order
+        form["order"] = place.order
     if place.device is not None:
-        made["device"] = place.device
-    return made
+        form["device"] = place.device
+    return form
 
 
 def in_javascript(cases: list[tuple[Placement, tuple[int, ...]]]):
@@ -71,8 +69,6 @@ def in_python(place: Placement, shape):
     first = next(block for block in blocks if block is not None)
     holders = [device for device in devices if blocks[device] == first]
     return {
-        "shards": list(place.shards),
-        "replicas": place.replication,
         "blocks": blocks,
         "index": [
             None if index is None else [[one.start, one.stop] for one in index] for index in indices

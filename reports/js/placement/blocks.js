@@ -15,7 +15,8 @@ const product = (numbers) => numbers.reduce((all, number) => all * number, 1);
 /** A sharding over a number of devices, as the page has it; see reports/README.md. */
 export class Blocks {
   /**
-   * @param {object} sharding its `digits`, and `order`, `device`, `unreduced`, `manualDigits`.
+   * @param {object} sharding its `digits`, `shards` and `replicas`, and `order`, `device`,
+   *   `unreduced`, `manualDigits`.
    * @param {number} devices how many there are.
    * @param {number[] | null} [shape] of the whole tensor.
    */
@@ -27,9 +28,8 @@ export class Blocks {
     this.only = sharding.device ?? null;
     this.unreduced = sharding.unreduced ?? [];
     this.manual = sharding.manualDigits ?? [];
-    this.shards = this.dims.map((digits) => product(digits.map(([size]) => size)));
-    const digits = [...this.dims.flat(), ...this.unreduced, ...this.manual];
-    this.replicas = this.only === null ? devices / product(digits.map(([size]) => size)) : 1;
+    this.shards = sharding.shards;
+    this.replicas = sharding.replicas;
   }
 
   /** The number whose digits are meant: of a device that stands in no regular order, its place. */

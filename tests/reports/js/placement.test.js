@@ -16,16 +16,16 @@ const mesh = (axes) => ({
 const names = (axes) => axes.map((axis) => axis.name);
 
 test("a device's slice in words", () => {
-  const blocks = new Blocks({ digits: [[[4, 2]], []] }, 8, [10, 6]);
+  const blocks = new Blocks({ digits: [[[4, 2]], []], shards: [4, 1] }, 8, [10, 6]);
   assert.equal(heldWords(blocks, [0, 0]), "rows 0..2 of 10 and all 6 columns");
   assert.equal(heldWords(blocks, [3, 0]), "row 9 of 10 and 2 of padding and all 6 columns");
-  assert.equal(heldWords(new Blocks({ digits: [] }, 8, []), []), "the scalar");
-  const deep = new Blocks({ digits: [[[2, 1]], [], []] }, 2, [4, 5, 6]);
+  assert.equal(heldWords(new Blocks({ digits: [], shards: [] }, 8, []), []), "the scalar");
+  const deep = new Blocks({ digits: [[[2, 1]], [], []], shards: [2, 1, 1] }, 2, [4, 5, 6]);
   assert.equal(heldWords(deep, [1, 0, 0]), "dim 0 2..3 of 4, all 5 of dim 1 and all 6 of dim 2");
 });
 
 test("blocks that are nothing but padding", () => {
-  const blocks = new Blocks({ digits: [[[4, 1]]] }, 4, [5]);
+  const blocks = new Blocks({ digits: [[[4, 1]]], shards: [4] }, 4, [5]);
   assert.deepEqual(blocks.index(3), [[5, 5]]);
   assert.equal(heldWords(blocks, [3]), "nothing but padding of elements");
 });
@@ -37,7 +37,7 @@ test("lists that are cut short", () => {
 });
 
 test("holders of a block among very many devices are not found one by one", () => {
-  const blocks = new Blocks({ digits: [[[16, 1]]] }, 2 ** 40, null);
+  const blocks = new Blocks({ digits: [[[16, 1]]], shards: [16] }, 2 ** 40, null);
   assert.deepEqual(blocks.holders([3], 3), [3, 19, 35]);
 });
 
