@@ -147,7 +147,8 @@ def test_a_program_is_traced_within_what_is_set_around_it():
     @jax.jit
     def step(x):
         set_mesh = jax.sharding.get_abstract_mesh()
-        return jax.lax.with_sharding_constraint(x, P("data")) if set_mesh.axis_names else x
+        sharding = NamedSharding(MESH, P("data"))
+        return jax.lax.with_sharding_constraint(x, sharding) if set_mesh.axis_names else x
 
     x = jax.ShapeDtypeStruct((8, 8), jnp.float32)
     with jax.sharding.use_abstract_mesh(MESH):

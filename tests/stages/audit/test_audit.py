@@ -43,5 +43,5 @@ def test_what_xla_wrote_and_cannot_read_itself_is_left_out(tmp_path):
     dump.write_text(LAID_OUT.replace("OPERAND", "64,64"))
     assert len(audit_child.parsed_partitioned(dump).instructions) == 2
     dump.write_text("no HLO")
-    with pytest.raises(Exception, match="no HLO|parse"):
+    with pytest.raises(Exception, match=r"no HLO|parse"):
         audit_child.parsed_partitioned(dump)
