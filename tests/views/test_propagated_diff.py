@@ -28,7 +28,9 @@ def test_the_total_is_first_and_says_where(found):
     assert total.text.startswith(f"mlp under Shardy: {found.different_values} of ")
     assert " sharded differently before and after, beginning at " in total.text
     named = replace(found, a="one.mlir", b="two.mlir", across="programs")
-    assert " differently in one.mlir and two.mlir, beginning at " in propagated_diff.total(named).text
+    assert (
+        " differently in one.mlir and two.mlir, beginning at " in propagated_diff.total(named).text
+    )
     partitioners = replace(found, a="shardy", b="gspmd", across="partitioners", beginnings=())
     assert propagated_diff.total(partitioners).text.endswith("the same way under Shardy and GSPMD")
 
