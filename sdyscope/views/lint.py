@@ -102,14 +102,13 @@ def _of_one(lint: Lint | Linted, rules: int) -> Iterator[Paragraph]:
 def _summary(lint: Lint | Linted, rules: int, findings: Sequence[Finding]) -> str:
     """`mlp: 35 rules under Shardy, 2 warnings; compiled for cpu:8 by JAX 0.10.2`.
 
-    Of a compiled program's text, `jit_step: 3 of 41 rules, nothing found`: most need more.
+    Where some could not be run, `jit_step: 3 of 41 rules, nothing found`.
     """
-    if lint.partitioners:
-        start = (
-            f"{lint.name}: {counted(rules, 'rule')} under {partitioner_names(lint.partitioners)}"
-        )
-    else:
-        start = f"{lint.name}: {rules_text(rules, [each.rule for each in lint.not_run])}"
+    # A rule that has nothing to look at has been run, but on a compiled program's text, where
+    # nobody knows whether the program has it.
+    not_run = [each.rule for each in lint.not_run if each.applies or not lint.partitioners]
+    under = f" under {partitioner_names(lint.partitioners)}" if lint.partitioners else ""
+    start = f"{lint.name}: {rules_text(rules, not_run)}{under}"
     counts = _counts(Counter(finding.severity for finding in findings))
     compiled = compiled_text(lint.hardware, lint.device_kind, by=lint.compiled_by or "")
     return "; ".join(filter(None, (f"{start}, {counts}", compiled)))

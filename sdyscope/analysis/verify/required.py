@@ -101,6 +101,14 @@ class _Causes:
             )
             return
         ways = [move.way for each in same for move in each.moves if move.way is not None]
+        if origin.kind == "reduction":
+            # What is no sum, as a largest one, is gathered: what each device has of the result.
+            reduced = {value for way in ways for value in self.reduced(way)}
+            yield (
+                self.value(origin, reduced),
+                disagreement("the value", origin.value, map(self.names.name, sorted(reduced))),
+            )
+            return
         on_it = [way for way in ways if self.value(origin, self.moved(way)) == "agrees"]
         verdicts = [self.value(origin, self.moved(way)) for way in ways]
         names = (self.names.name(value) for way in ways for value in sorted(self.moved(way)))
@@ -129,6 +137,16 @@ class _Causes:
                     ),
                 ),
             )
+
+    def reduced(self, way: AuditedWay) -> Iterator[ValueId]:
+        """What is reduced to what is moved; what is moved where nothing reduces it."""
+        for value in self.moved(way):
+            op = self.graph.ops[value[0]]
+            if op.kind != "stablehlo.reduce":
+                yield value
+                continue
+            for producer, edge in self.graph.operands(op):
+                yield producer.id, edge.result
 
     def value(self, origin: CollectiveOrigin, values: Iterable[ValueId]) -> _Verdict:
         """Whether the value that a cause names is one of some values, or another form of it."""

@@ -58,5 +58,8 @@ def audit(
     except WorkerDiedError as died:
         if died.how == "SIGKILL":
             raise CompilerError("XLA's compiler took too long, or was killed.") from died
+        if not died.by_signal:  # Python ended it, and XLA is not to blame.
+            said = f": {died.words}" if died.words else "."
+            raise CompilerError(f"The process that audits ended ({died.how}){said}") from died
         raise CompilerError(f"XLA's compiler aborted ({died.how}).") from died
     return msgspec.msgpack.decode(answer, type=Audited)

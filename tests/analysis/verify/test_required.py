@@ -132,3 +132,16 @@ def test_of_what_is_rearranged_no_value_is_said():
     )
     assert stage.disagreements == ()
     assert stage.left_out["not followed"]
+
+
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_of_what_is_no_sum_each_device_s_own_result_is_gathered(partitioner):
+    def step(x, w):
+        return jnp.argmax(x @ w, -1)
+
+    arguments = array((16, 32), "data"), array((32, 64), None, "model")
+    ops, values = of_causes(step, *arguments, partitioner=partitioner)
+    assert ops.compared
+    assert values.compared
+    assert not ops.disagreements
+    assert not values.disagreements
