@@ -92,7 +92,8 @@ def edit_text(edit: SourceEdit) -> str:
         return f"map {name} with {_spec(edit.after)} instead of {_spec(edit.before)}"
     if edit.kind == "donation":
         others = f" and {counted(edit.count - 1, 'more tensor')}" if edit.count > 1 else ""
-        return f"donate {shown_name(edit.name, 'argument')}{others}"
+        # Proven or not, a caller that goes on using it fails.
+        return f"donate {shown_name(edit.name, 'argument')}{others}, which the call then deletes"
     if edit.kind == "mesh" and edit.mesh is not None:
         return f"put the axes of the mesh in the order {', '.join(edit.mesh.shape)}"
     if edit.kind == "mesh sizes" and edit.mesh is not None:

@@ -57,7 +57,10 @@ LINE = SourceLocation("train.py", 7)
             SourceEdit("argument", "x", P(("a",)), None, LINE),
             "leave x to the compiler instead of P('a')",
         ),
-        (SourceEdit("donation", "state", None, None, LINE, 2), "donate state and 1 more tensor"),
+        (
+            SourceEdit("donation", "state", None, None, LINE, 2),
+            "donate state and 1 more tensor, which the call then deletes",
+        ),
         (
             SourceEdit("optimizer state", "mu['w']", P(("a",)), None, LINE, 3),
             "shard mu['w'] and 2 more tensors as their parameters instead of P('a')",
