@@ -3,7 +3,7 @@
 The rules are those of ``xla/service/hlo_cost_analysis.cc``: two for each multiply-add of a dot or
 convolution, of which only those count that meet real elements (no padding, no holes of a dilation);
 one for each element of an elementwise op, none for transcendental functions, which XLA counts
-apart.
+apart; and estimates of Fourier transforms, sorts and solves.
 """
 
 from __future__ import annotations
@@ -44,6 +44,37 @@ def elementwise_flops(instruction: Instruction) -> int:
     if instruction.opcode in _COUNTED:
         return sum(math.prod(leaf.dimensions) for leaf in instruction.shape.leaves)
     return 0
+
+
+def estimated_flops(computation: Computation, instruction: Instruction) -> int:
+    """Operations of what XLA estimates by a formula; 0 of everything else.
+
+    Of a Fourier transform 8 for each element and product of the logarithms of its lengths; of a
+    sort N log N; of a triangular solve 2 for each element and row; of a Cholesky decomposition a
+    third of that.
+    """
+    shapes = _operand_shapes(computation, instruction)
+    if not shapes or not shapes[0].leaves:
+        return 0
+    first = shapes[0].leaves[0].dimensions
+    elements = math.prod(first)
+    match instruction.opcode:
+        case "fft":
+            lengths = map(int, _NUMBERS.findall(instruction.attributes.get("fft_length", "")))
+            return 8 * elements * math.prod(length.bit_length() - 1 for length in lengths)
+        case "sort":
+            return elements * max(elements - 1, 0).bit_length()
+        case "triangular-solve" if len(shapes) > 1:
+            return 2 * first[-1] * math.prod(shapes[1].dimensions)
+        case "cholesky":
+            return elements * first[-1] // 3
+    return 0
+
+
+def window_size(instruction: Instruction) -> int:
+    """How many elements a window has."""
+    fields = dict(_FIELD.findall(instruction.attributes.get("window", "")))
+    return math.prod(map(int, _NUMBERS.findall(fields.get("size", ""))))
 
 
 def transcendentals(instruction: Instruction) -> int:

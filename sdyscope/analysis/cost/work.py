@@ -17,9 +17,11 @@ from functools import lru_cache
 
 from sdyscope.analysis.cost.flops import (
     elementwise_flops,
+    estimated_flops,
     matmul_flops,
     matmul_type,
     transcendentals,
+    window_size,
 )
 from sdyscope.facts.work import Work
 from sdyscope.hlo import NOTHING_RUNS, Computation, HloModule, Instruction, Shape, trip_count
@@ -59,6 +61,9 @@ _FREE = NOTHING_RUNS | {"while", "conditional", "call"}
 
 #: What was counted at its start.
 _CONTINUED = re.compile(r"-(?:done|update)$")
+
+#: Ops that apply a computation to their elements.
+_APPLIED = frozenset({"map", "reduce-window", "scatter", "select-and-scatter"})
 
 #: Ops that read only as much as they give.
 _SLICES = frozenset({"dynamic-slice", "slice", "gather"})
@@ -189,14 +194,38 @@ class _Counter:
             return Work()
         if instruction.opcode == "reduce":
             return Work(other=self.reduction(computation, instruction))
+        if instruction.opcode in _APPLIED:
+            return self.applied(computation, instruction)
         if instruction.opcode in ("all-reduce", "all-reduce-start", "reduce-scatter"):
             return Work(other=sum(math.prod(leaf.dimensions) for leaf in instruction.shape.leaves))
         functions = transcendentals(instruction)
-        return (
-            Work(transcendentals=functions)
-            if functions
-            else Work(other=elementwise_flops(instruction))
+        if functions:
+            return Work(transcendentals=functions)
+        return Work(
+            other=elementwise_flops(instruction) or estimated_flops(computation, instruction)
         )
+
+    def applied(self, computation: Computation, instruction: Instruction) -> Work:
+        """What an op applies to elements: all but one of each window, each update, each element."""
+        operands = [computation.instructions.get(name) for name in instruction.operands]
+        sizes = [0 if each is None else math.prod(each.shape.dimensions) for each in operands]
+        result = math.prod(instruction.shape.leaves[0].dimensions)
+        times: dict[str, int] = {"to_apply": result}
+        match instruction.opcode:
+            case "reduce-window":
+                times = {"to_apply": (window_size(instruction) - 1) * result}
+            case "select-and-scatter":
+                source = sizes[1]
+                times = {"select": (window_size(instruction) - 1) * source, "scatter": source}
+            case "scatter":
+                # (operands, indices, updates)
+                times = {"to_apply": sizes[len(sizes) // 2 + 1]}
+        work = Work()
+        for name, count in times.items():
+            inner = self.module.called(instruction, name)
+            each = _sum([self.computation(scalar, moves=False) for scalar in inner])
+            work = work.plus(each[1], count)
+        return work
 
     def reduction(self, computation: Computation, instruction: Instruction) -> float:
         """One run of the combining computation for each element that disappears."""

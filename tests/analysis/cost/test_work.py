@@ -153,6 +153,58 @@ def test_a_loop_costs_what_its_unrolled_form_does():
         assert math.isclose(work[fun].once.flops, once[fun], rel_tol=0.01)
 
 
+def largest_of_windows(x):
+    window = (1, 2, 3, 1)
+    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID")
+
+
+def product_of_windows(x):
+    return jax.lax.reduce_window(x, 1.0, jax.lax.mul, (3, 2), (1, 1), "SAME")
+
+
+#: What XLA counts by a formula, or by what is applied to elements.
+ESTIMATED = {
+    "fft": (jnp.fft.fft, ((6, 128), jnp.complex64)),
+    "rfft2": (jnp.fft.rfft2, ((6, 32, 48), jnp.float32)),
+    "irfft": (jnp.fft.irfft, ((6, 65), jnp.complex64)),
+    "sort": (jnp.sort, ((7, 100), jnp.float32)),
+    "argsort": (jnp.argsort, ((7, 100), jnp.float32)),
+    "cholesky": (
+        lambda x: jax.lax.linalg.cholesky(x, symmetrize_input=False),
+        ((3, 16, 16), jnp.float32),
+    ),
+    "triangular solve": (
+        lambda a, b: jax.lax.linalg.triangular_solve(a, b, left_side=True),
+        ((3, 16, 16), jnp.float32),
+        ((3, 16, 5), jnp.float32),
+    ),
+    "reduce-window": (largest_of_windows, ((2, 16, 18, 3), jnp.float32)),
+    "padded reduce-window": (product_of_windows, ((8, 9), jnp.float32)),
+    "select-and-scatter": (
+        jax.grad(lambda x: largest_of_windows(x).sum()),
+        ((2, 16, 18, 3), jnp.float32),
+    ),
+    "scatter": (
+        lambda x, i, u: x.at[i].add(u),
+        ((64, 8), jnp.float32),
+        ((16,), jnp.int32),
+        ((16, 8), jnp.float32),
+    ),
+    "cumulative sum": (jnp.cumsum, ((7, 100), jnp.float32)),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATED)
+def test_what_xla_estimates_is_counted_as_it_does(client, name):
+    fun, *arguments = ESTIMATED[name]
+    shapes = [jax.ShapeDtypeStruct(*each) for each in arguments]
+    text = jax.jit(fun).lower(*shapes).compiler_ir("hlo").as_hlo_text()
+    theirs, mine = by_xla(client, text), count_work(read_hlo(text)).once
+    assert mine.flops == theirs["flops"]
+    assert mine.flops
+    assert mine.transcendentals == theirs.get("transcendentals", 0)
+
+
 @pytest.mark.compiles
 @pytest.mark.parametrize("fun", [scanned, unrolled])
 def test_bytes_are_near_those_of_xla(fun):
