@@ -35,7 +35,7 @@ from sdyscope.values.sharding import TensorSharding
 SPLIT: Final = LOOKING_UP | PRODUCTS | {"scatter"}
 
 
-class Moved(TypedDict):
+class ValueFields(TypedDict):
     """The fields of an origin that say which value it is about."""
 
     value: str
@@ -132,7 +132,7 @@ class OriginValues:
             may_split=kind == "all-gather" and is_square,
         )
 
-    def moved(self, value: ValueId) -> Moved:
+    def moved(self, value: ValueId) -> ValueFields:
         """What to call a value, and how it is sharded."""
         spec, form = self.decided.spec(value), self.names.form(value)
         same = form is None or self.decided.spec(self.names.source(value)) == spec

@@ -30,8 +30,8 @@ from sdyscope.analysis.collectives.origin_needs import (
 )
 from sdyscope.analysis.collectives.origin_values import (
     SPLIT,
-    Moved,
     OriginValues,
+    ValueFields,
     distinct,
     origin_at,
     scope_at,
@@ -473,7 +473,7 @@ class _Search:
             taken = [value, *self.around.conflicting(Need(value, op), own)]
             needed = self.origins.annotations(taken, own, "needed", calls)
             if self.around.carried(value, own) and needed:
-                moved: Moved = {**self.origins.moved(value), "before": None}
+                moved: ValueFields = {**self.origins.moved(value), "before": None}
                 return replace(
                     origin_at("resharding", op),
                     **moved,
@@ -807,7 +807,7 @@ class _Search:
         if other is None:
             return None
         origin = self.origins.of_need(replace(need, value=other), transfer, transfer.kind)
-        moved: Moved = {**self.origins.moved(need.value), "before": None}
+        moved: ValueFields = {**self.origins.moved(need.value), "before": None}
         return origin and replace(origin, **moved, after=self.decided.spec_without(need.value, own))
 
     def exchanged(self, need: Need, transfer: Transfer) -> CollectiveOrigin | None:
