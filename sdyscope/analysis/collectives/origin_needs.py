@@ -23,7 +23,7 @@ from sdyscope.analysis.collectives.propagated_axes import (
     axes_in,
     spec_in,
 )
-from sdyscope.analysis.collectives.totals import Collective, Part
+from sdyscope.analysis.collectives.transfers import Transfer, sizes_of
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of, part_size
 from sdyscope.analysis.propagation.components import HeldAxis
@@ -340,48 +340,42 @@ class Needs:
         )
         return shared if any(shared) else ()
 
-    def misfit(
-        self, need: Need, collective: Collective, part: Part, axes: tuple[AxisPart, ...]
-    ) -> int:
-        """How little a value's move is like the collective; 0 where its blocks are the same."""
-        shape = self.decided.shape(need.value)
-        if shape is None or not self.is_alike(need.value, part):
+    def misfit(self, need: Need, transfer: Transfer) -> int:
+        """How little a value's move is like what is communicated; 0 where its blocks are that."""
+        shape, axes = self.decided.shape(need.value), transfer.axes
+        if shape is None or not self.is_alike(need.value, transfer):
             return 2 * NO_FIT
         before = self.decided.axes(need.value)
-        block = _local(shape, _without(before, axes) if collective.kind == "all-gather" else before)
-        got = [size for leaf in part.shape.leaves for size in leaf.dimensions]
-        pieces = len(part.shape.leaves)
-        elements = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
-        is_block = pieces == 1 and _sizes(got) in (
-            _sizes(block),
-            # XLA gathers the padding of the last block, too.
-            _sizes(_local(_padded(shape, before), _without(before, axes)))
-            if collective.kind == "all-gather"
-            else (),
+        left = _without(before, axes) if transfer.is_gather else before
+        # XLA gathers the padding of the last block, too.
+        whole = _padded(shape, before) if transfer.is_gather else shape
+        got = sorted(size for piece in transfer.sizes for size in piece)
+        is_block = len(transfer.sizes) == 1 and got in (
+            sizes_of(_local(shape, left)),
+            sizes_of(_local(whole, left)),
         )
-        is_permuted = collective.kind == "collective-permute"
-        if is_block or (is_permuted and self.is_cut_before(need, part, axes)):
+        if is_block or (transfer.is_permutation and self.is_cut_before(need, transfer)):
             score = 0
-        elif collective.kind == "all-gather" and any(
-            _sizes(got) == _sizes(_local(shape, further)) for further in _gathered(before, axes)
+        elif transfer.is_gather and any(
+            got == sizes_of(_local(shape, further)) for further in _gathered(before, axes)
         ):
             score = 1
         else:
-            blocks = [block]
-            if collective.kind == "all-to-all":  # It may have been gathered over other axes before.
+            blocks = [_local(shape, left)]
+            if transfer.kind == "all-to-all":  # It may have been gathered over other axes before.
                 blocks += (_local(shape, further) for further in _gathered(before, ()))
-            score = 2 if elements in map(math.prod, blocks) else NO_FIT
-        if collective.kind == "all-gather" and not self.covers(need.value, axes):
+            score = 2 if transfer.elements in map(math.prod, blocks) else NO_FIT
+        if transfer.is_gather and not self.covers(need.value, axes):
             score = max(score, 2)
         return score + (0 if self.is_said(need, axes) else 1)
 
-    def is_alike(self, value: ValueId, part: Part) -> bool:
+    def is_alike(self, value: ValueId, transfer: Transfer) -> bool:
         """Whether the elements of a value can be what is communicated: numbers are not indices.
 
         Backends widen numbers, and keep truth values as integers.
         """
         own = _is_fraction(self.graph.ops[value[0]].types[value[1]].dtype)
-        return any(_is_fraction(leaf.dtype) == own for leaf in part.shape.leaves)
+        return any(_is_fraction(leaf.dtype) == own for leaf in transfer.part.shape.leaves)
 
     def is_said(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether anything says how the value is needed: what needs it, or the op's others."""
@@ -414,25 +408,24 @@ class Needs:
                 return False
         return any(held[at])
 
-    def is_cut_before(self, need: Need, part: Part, axes: tuple[AxisPart, ...]) -> bool:
+    def is_cut_before(self, need: Need, transfer: Transfer) -> bool:
         """Whether what is moved is a block that was first cut as the op's other tensors have it.
 
         XLA slices what fewer axes split than it is needed with, and then moves what is left
         (`spmd_partitioner.cc`, `ReshardFromPartialReplicateWithDynamicSlice`).
         """
-        shape, own = self.decided.shape(need.value) or (), self.decided.axes(need.value)
-        return self.is_placed(need, part, axes) and (
-            math.prod(part.shape.leaves[0].dimensions) < math.prod(_local(shape, own))
+        return self.is_placed(need, transfer) and (
+            transfer.elements < math.prod(self.block(need.value))
         )
 
-    def is_placed(self, need: Need, part: Part, axes: tuple[AxisPart, ...]) -> bool:
+    def is_placed(self, need: Need, transfer: Transfer) -> bool:
         """Whether what is moved is a block as one of the op's other tensors has it.
 
         One that has other axes than the value, where the two go together: those over which it is
         moved.
         """
         op = need.op
-        if op is None or need.output is not None or len(part.shape.leaves) != 1:
+        if op is None or need.output is not None or len(transfer.pieces) != 1:
             return False
         # Of others, a loop above all, tensors that are alike in shape need not go together.
         if op.mnemonic not in ("dot_general", "concatenate") and not is_elementwise(op.kind):
@@ -443,7 +436,6 @@ class Needs:
             return False
         at = values.index(need.value)
         own = list(self.decided.axes(need.value) or ((),) * len(shapes[at]))
-        moved = tuple(part.shape.leaves[0].dimensions)
         cut = {tensor: list(own) for tensor in range(len(values)) if tensor != at}
         for group in same_dims(op, shapes):
             mine = next((dim for tensor, dim in group if tensor == at), None)
@@ -454,52 +446,49 @@ class Needs:
                     and (theirs := self.decided.axes(values[tensor]))
                 ):
                     cut[tensor][mine] = theirs[dim]
-        over = {axis.name for axis in axes}
+        over = {axis.name for axis in transfer.axes}
         return any(
-            _local(shapes[at], tuple(each)) == moved
+            _local(shapes[at], tuple(each)) == transfer.pieces[0]
             and over
             <= {part.name for a, b in zip(own, each, strict=True) if a != b for part in a + b}
             for each in cut.values()
         )
 
-    def is_turned(self, need: Need, part: Part) -> bool:
+    def is_turned(self, need: Need, transfer: Transfer) -> bool:
         """Whether a value's block has the sizes of what is moved, but in another order."""
-        shape = self.decided.shape(need.value) or ()
-        block = [size for size in _local(shape, self.decided.axes(need.value)) if size != 1]
-        pieces = [[size for size in leaf.dimensions if size != 1] for leaf in part.shape.leaves]
-        return block not in pieces and sorted(block) in map(sorted, pieces)
+        block = [size for size in self.block(need.value) if size != 1]
+        pieces = [[size for size in piece if size != 1] for piece in transfer.pieces]
+        return block not in pieces and sorted(block) in transfer.sizes
 
-    def is_across(self, need: Need, part: Part, axes: tuple[AxisPart, ...]) -> bool:
+    def is_across(self, need: Need, transfer: Transfer) -> bool:
         """Whether XLA gathers another dimension than the one that has the axes.
 
         It moved that to them first, which left the sizes of the blocks in another order.
         """
-        shape = self.decided.shape(need.value) or ()
-        block = _local(shape, _without(self.decided.axes(need.value), axes))
-        pieces = [list(leaf.dimensions) for leaf in part.shape.leaves]
+        block = self.block(need.value, transfer.axes)
         return (
-            bool(part.before)
-            and pieces != [list(block)]
-            and [sorted(piece) for piece in pieces] == [sorted(block)]
+            bool(transfer.part.before)
+            and transfer.pieces != [block]
+            and [sorted(piece) for piece in transfer.pieces] == [sorted(block)]
         )
 
-    def is_moved(self, need: Need, axes: tuple[AxisPart, ...], part: Part) -> bool:
+    def is_moved(self, need: Need, transfer: Transfer) -> bool:
         """Whether a value that does not have the axes can be what is exchanged over them.
 
         Its block, or that of what is gathered over some of its own, has as many elements.
         """
         shape, own = self.decided.shape(need.value) or (), self.decided.axes(need.value)
-        elements = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
-        return not self.carried(need.value, axes) and any(
-            elements == math.prod(_local(shape, left)) for left in (own, *_gathered(own, ()))
+        return not self.carried(need.value, transfer.axes) and any(
+            transfer.elements == math.prod(_local(shape, left))
+            for left in (own, *_gathered(own, ()))
         )
 
-    def is_moved_on(self, need: Need, axes: tuple[AxisPart, ...], part: Part) -> bool:
+    def is_moved_on(self, need: Need, transfer: Transfer) -> bool:
         """Whether a value that does not have the axes can be what is permuted over them.
 
         XLA cut it before, for this op or another, as one of the op's other tensors has it now.
         """
-        return not self.carried(need.value, axes) and self.is_placed(need, part, axes)
+        return not self.carried(need.value, transfer.axes) and self.is_placed(need, transfer)
 
     def is_sole(self, need: Need, needs: Sequence[Need], ops: Sequence[Op]) -> bool:
         """Whether it alone can be what XLA moves for an op, whatever shape the pieces have.
@@ -546,42 +535,33 @@ class Needs:
         )
         return whole and before.isdisjoint(then)
 
-    def unlikeness(self, need: Need, part: Part) -> tuple[int, float]:
+    def unlikeness(self, need: Need, transfer: Transfer) -> tuple[int, float]:
         """How little the blocks of a value are like what is moved, where neither fits.
 
         How many dimensions of a block no piece has, as large; then how much more or fewer elements
         are moved. Blocks are padded and cut before they are moved, and a halo is a thin slice.
         """
-        block = _local(self.decided.shape(need.value) or (), self.decided.axes(need.value))
-        leaves = part.shape.leaves
-        sizes = Counter(_sizes(leaves[0].dimensions) if leaves else ())
-        elements = sum(math.prod(leaf.dimensions) for leaf in leaves)
-        missing = (Counter(_sizes(block)) - sizes).total()
-        return missing, abs(math.log(max(elements, 1) / max(math.prod(block), 1)))
+        block = self.block(need.value)
+        sizes = Counter(transfer.sizes[0] if transfer.sizes else ())
+        missing = (Counter(sizes_of(block)) - sizes).total()
+        return missing, abs(math.log(max(transfer.elements, 1) / max(math.prod(block), 1)))
 
-    def makes(self, op: Op, part: Part) -> bool:
+    def makes(self, op: Op, transfer: Transfer) -> bool:
         """Whether what is communicated has the shape of a block that an op makes."""
-        pieces = [_sizes(leaf.dimensions) for leaf in part.shape.leaves]
-        return any(
-            _sizes(_local(self.decided.shape(value) or (), self.decided.axes(value))) in pieces
-            for value in results(op)
-        )
+        return any(sizes_of(self.block(value)) in transfer.sizes for value in results(op))
 
-    def is_joined(
-        self, op: Op, axes: tuple[AxisPart, ...], collective: Collective, part: Part
-    ) -> bool:
+    def is_joined(self, op: Op, transfer: Transfer) -> bool:
         """Whether it is a block of all that an op joins, and as large as none of what it takes.
 
         A permutation is not where it joins along the axes, which is then what it is moved for.
         """
-        elements = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
         given = self.operands(op)
         return (
-            elements == math.prod(self.block((op.id, 0)))
-            and elements not in {math.prod(self.block(value)) for value in given}
+            transfer.elements == math.prod(self.block((op.id, 0)))
+            and transfer.elements not in {math.prod(self.block(value)) for value in given}
             and (
-                collective.kind == "all-to-all"
-                or not any(self.is_rearranged(Need(value, op), axes) for value in given)
+                transfer.kind == "all-to-all"
+                or not any(self.is_rearranged(Need(value, op), transfer.axes) for value in given)
             )
         )
 
@@ -599,23 +579,20 @@ class Needs:
             and bool(self.carried(value, self.every_axis, (dim,)))
         )
 
-    def is_gathered(self, value: ValueId, axes: tuple[AxisPart, ...], part: Part) -> bool:
+    def is_gathered(self, value: ValueId, transfer: Transfer) -> bool:
         """Whether what is communicated has the shape of a value's block without the axes."""
-        block = _local(self.decided.shape(value) or (), _without(self.decided.axes(value), axes))
-        return [_sizes(leaf.dimensions) for leaf in part.shape.leaves] == [_sizes(block)]
+        return transfer.sizes == [sizes_of(self.block(value, transfer.axes))]
 
-    def gathered_before(
-        self, value: ValueId, axes: Sequence[AxisPart], part: Part
-    ) -> tuple[AxisPart, ...]:
+    def gathered_before(self, value: ValueId, transfer: Transfer) -> tuple[AxisPart, ...]:
         """The other axes of a value over which it was gathered first, as the shape then says."""
-        shape, left = self.decided.shape(value) or (), _without(self.decided.axes(value), axes)
-        pieces = [_sizes(leaf.dimensions) for leaf in part.shape.leaves]
-        if pieces == [_sizes(_local(shape, left))]:
+        if self.is_gathered(value, transfer):
             return ()
+        shape = self.decided.shape(value) or ()
+        left = _without(self.decided.axes(value), transfer.axes)
         gathered = (
             tuple(each for dim in left for each in dim if each not in {p for d in after for p in d})
             for after in _gathered(left, ())
-            if pieces == [_sizes(_local(shape, after))]
+            if transfer.sizes == [sizes_of(_local(shape, after))]
         )
         return next(gathered, ())
 
@@ -922,7 +899,7 @@ class Needs:
             return self.decided.axes(need.output or (need.op.id, 0))
         return ()
 
-    def contended(self, op: Op, part: Part) -> tuple[ValueId, tuple[AxisPart, ...]] | None:
+    def contended(self, op: Op, transfer: Transfer) -> tuple[ValueId, tuple[AxisPart, ...]] | None:
         """The axes of what a lookup takes whole that its indices or its result have elsewhere.
 
         XLA then makes the result with them where the operand has them, as what is communicated is.
@@ -938,11 +915,10 @@ class Needs:
             own = self.decided.axes(values[tensor])
             axes_at[tensor][at] = own[dim] if own else ()
         taken = axes_at[0]
-        block, leaves = _local(shapes[-1], tuple(taken)), part.shape.leaves
-        pieces = [_sizes(leaf.dimensions) for leaf in leaves]
+        block = _local(shapes[-1], tuple(taken))
         # An exchange takes the block apart, and takes all of it.
-        is_all = sum(math.prod(leaf.dimensions) for leaf in leaves) == math.prod(block)
-        if _sizes(block) not in pieces and not (len(leaves) > 1 and is_all):
+        is_all = len(transfer.pieces) > 1 and transfer.elements == math.prod(block)
+        if sizes_of(block) not in transfer.sizes and not is_all:
             return None
         for value, theirs in ((values[1], axes_at[1]), (values[-1], self.decided.axes(values[-1]))):
             axes = tuple(
@@ -1059,7 +1035,7 @@ class Needs:
         dims = rearranged_dims(need.op, self.decided.shape(need.value) or ())
         return any(held) and all(at in dims for at, own in enumerate(held) if own)
 
-    def is_edge(self, need: Need, axes: tuple[AxisPart, ...], part: Part) -> bool:
+    def is_edge(self, need: Need, transfer: Transfer) -> bool:
         """Whether it is the edge of a block that is moved, along dimensions that the op reaches in.
 
         Windows do along those that they move over.
@@ -1069,27 +1045,26 @@ class Needs:
         shape, by_dim = self.decided.shape(need.value) or (), self.decided.axes(need.value)
         windows = spatial_dims(need.op) if need.value == self.operands(need.op)[0] else ()
         reached = rearranged_dims(need.op, shape) | {dim for dim, _ in windows}
-        edge = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
-        return edge != math.prod(_local(shape, by_dim)) and all(
-            dim in reached for dim, own in enumerate(self.on(by_dim, axes)) if own
+        return transfer.elements != math.prod(_local(shape, by_dim)) and all(
+            dim in reached for dim, own in enumerate(self.on(by_dim, transfer.axes)) if own
         )
 
-    def gathers_reduced(self, op: Op, axes: tuple[AxisPart, ...], part: Part) -> bool:
+    def gathers_reduced(self, op: Op, transfer: Transfer) -> bool:
         """Whether what each device reduced of several tensors at once is communicated.
 
         XLA reduces what a device has, gathers that, and reduces it again (`HandleReduce`).
         """
         if kind_of(op) != "reduce" or len(op.types) < _SEVERAL:
             return False
-        shape = self.decided.shape((op.id, 0))
-        if shape is None or not self.summed(op, axes):
+        result = op.id, 0
+        if self.decided.shape(result) is None or not self.summed(op, transfer.axes):
             return False
-        block = math.prod(_local(shape, self.decided.axes((op.id, 0)))) * part_size(axes)
-        return block == sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
+        return transfer.elements == math.prod(self.block(result)) * part_size(transfer.axes)
 
-    def block(self, value: ValueId) -> tuple[int, ...]:
-        """The shape of what a device has of a value."""
-        return _local(self.decided.shape(value) or (), self.decided.axes(value))
+    def block(self, value: ValueId, without: tuple[AxisPart, ...] = ()) -> tuple[int, ...]:
+        """The shape of what a device has of a value, or has once that is gathered over axes."""
+        by_dim = _without(self.decided.axes(value), without)
+        return _local(self.decided.shape(value) or (), by_dim)
 
     def covers(self, value: ValueId, axes: tuple[AxisPart, ...]) -> bool:
         """Whether a value is in pieces along all of the axes."""
@@ -1127,10 +1102,6 @@ def _is_fraction(dtype: str) -> bool:
 def results(*ops: Op) -> list[ValueId]:
     """The values that ops make."""
     return [(op.id, result) for op in ops for result in range(len(op.types))]
-
-
-def _sizes(dimensions: Sequence[int]) -> list[int]:
-    return sorted(size for size in dimensions if size != 1)
 
 
 def _by_size(
