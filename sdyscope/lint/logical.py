@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sdyscope.analysis.naming.globs import glob
 from sdyscope.errors import TargetError
 from sdyscope.facts.findings import Observation, Severity
-from sdyscope.lint.mapping_findings import LogicalTensor, mapping_findings
+from sdyscope.lint.mapping_findings import LogicalTensor, mapping_observations
 from sdyscope.lint.rule import NotApplicable, Rule, documented
 from sdyscope.lint.subject import Subject
 from sdyscope.mesh_config import MappedMesh
@@ -37,11 +37,11 @@ def _observations(subject: Subject) -> tuple[Observation, ...]:
         raise NotApplicable(subject.no_logical)
     sizes = {axis.name: axis.size for axis in subject.mesh.axes}
     known = set(logical.config.mesh_shape.axis_names)
-    return mapping_findings(
+    return mapping_observations(
         logical.config,
         tuple(_named(subject, logical.parameters)),
         tuple(_named(subject, logical.activations)),
-        sizes=sizes if known <= set(sizes) else None,
+        sizes if known <= set(sizes) else None,
     )
 
 

@@ -12,6 +12,7 @@ from sdyscope.facts.lint import LogicalCollide, LogicalIndivisible, LogicalUnuse
 from sdyscope.mesh_config.mapped_mesh import AxisMapping, MappedMesh, MappingName
 from sdyscope.mesh_config.mesh_shape import names_of
 from sdyscope.words.counts import counted
+from sdyscope.words.findings import Finding, finding_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def mapping_findings(
     activations: Sequence[LogicalTensor] = (),
     *,
     sizes: Mapping[str, int] | None = None,
-) -> tuple[Observation, ...]:
+) -> tuple[Finding, ...]:
     """Checks the mappings of a mesh against the tensors of a model.
 
     Parameters are held under ``param_mapping`` and computed with under ``compute_mapping``;
@@ -71,6 +72,16 @@ def mapping_findings(
     Raises:
         TargetError: the sizes lack an axis of the mesh.
     """
+    return tuple(map(finding_of, mapping_observations(config, parameters, activations, sizes)))
+
+
+def mapping_observations(
+    config: MappedMesh,
+    parameters: Sequence[LogicalTensor],
+    activations: Sequence[LogicalTensor],
+    sizes: Mapping[str, int] | None,
+) -> tuple[Observation, ...]:
+    """The same as facts."""
     if sizes is not None:
         missing = [name for name in config.mesh_shape.axis_names if name not in sizes]
         if missing:

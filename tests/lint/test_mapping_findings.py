@@ -3,10 +3,8 @@
 import pytest
 
 from sdyscope.errors import TargetError
-from sdyscope.lint.mapping_findings import LogicalTensor
-from sdyscope.lint.mapping_findings import mapping_findings as observations
+from sdyscope.lint.mapping_findings import LogicalTensor, mapping_findings
 from sdyscope.mesh_config import MappedMesh
-from sdyscope.words.findings import finding_of
 
 PARAMETERS = (
     LogicalTensor("up", ("embed", "mlp"), (64, 256)),
@@ -14,10 +12,6 @@ PARAMETERS = (
     LogicalTensor("scale", ("embed",), (64,)),
 )
 ACTIVATIONS = (LogicalTensor("hidden", ("batch", "position", "embed"), (16, 32, 64)),)
-
-
-def mapping_findings(*arguments, **options):
-    return tuple(map(finding_of, observations(*arguments, **options)))
 
 
 def rules(findings):

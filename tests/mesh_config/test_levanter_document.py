@@ -9,7 +9,6 @@ from levanter_document import CONTEXT, EXPLICIT, TENSOR
 from sdyscope.errors import TargetError
 from sdyscope.lint.mapping_findings import LogicalTensor, mapping_findings
 from sdyscope.mesh_config import MappedMesh, mesh_config_of
-from sdyscope.words.findings import finding_of
 
 BATCH = ("replica_dcn", "replica", "data")
 
@@ -98,7 +97,7 @@ def test_names_that_do_not_match_the_mapping_keys(own, default):
         ],
         [LogicalTensor("x", (names["batch"], "position", names["embed"]))],
     )
-    (unused,) = [finding_of(each) for each in found if each.rule == "logical-axis-unused"]
+    (unused,) = [each for each in found if each.rule == "logical-axis-unused"]
     assert unused.severity == "warning"
     assert f"No tensor has the logical axis '{default}'" in unused.message
     assert f"Did you mean '{own}'?" in unused.hint
@@ -127,8 +126,8 @@ def test_a_shape_error_names_the_mapping_that_would_do():
         [LogicalTensor("x", ("batch", "embed"), (8, 6))],
         sizes=config.over(8).sizes,
     )[-1:]
-    assert finding_of(found).message == (
+    assert found.message == (
         "Under param_mapping, dimension 'embed' of up has size 6, which does not divide into 4 "
         "over data=4."
     )
-    assert "Under compute_mapping it does divide: was that one meant?" in finding_of(found).hint
+    assert "Under compute_mapping it does divide: was that one meant?" in found.hint
