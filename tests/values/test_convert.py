@@ -225,7 +225,8 @@ def test_axes_of_a_reversed_dimension_are_those_that_it_had(data):
     spec = data.draw(named_shardings(mesh, rank=rank, unconstrained=False)).spec
     whole = to_hlo_sharding(NamedSharding(mesh, PartitionSpec(spec.entries)), rank)
     own = whole.tile_assignment
-    assume(own is not None)
+    if own is None:
+        return  # Whole on every device: there is nothing to turn, in half of what is drawn.
     listed = np.array(own.listed()).reshape(own.dims)
     dims = [dim for dim in range(rank) if data.draw(st.booleans())]
     devices = tuple(np.flip(listed, dims).flatten().tolist())
