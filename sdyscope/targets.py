@@ -5,6 +5,7 @@ Importing this module does not import jax; resolving a word that names Python co
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import importlib.util
@@ -238,11 +239,12 @@ def _unknown(word: str) -> TargetError:
 
 def _file(word: str, path: Path, axes: Mesh | None, settings: dict[str, object]) -> Compiled | Path:
     if path.suffix == ".py":
-        raise TargetError(
-            "A Python file needs the name of a program in it.",
-            file=word,
-            hint=f"Write {word}:name. {_WRITE_A_PROGRAM}",
-        )
+        hint = f"Write {word}:name. {_WRITE_A_PROGRAM}"
+        if programs := _programs_in(path):
+            first, *others = programs
+            also = f", or another of its programs: {', '.join(others)}" if others else ""
+            hint = f"Write {word}:{first}{also}."
+        raise TargetError("A Python file needs the name of a program in it.", file=word, hint=hint)
     compiled = read_compiled(path, axes)
     for option, given in (
         ("--mesh", axes is not None and compiled is None),
@@ -255,6 +257,46 @@ def _file(word: str, path: Path, axes: Mesh | None, settings: dict[str, object])
                 hint=f"Leave {option} out, or name the program that the file was made from.",
             )
     return compiled or path
+
+
+def _programs_in(path: Path) -> list[str]:
+    """The names at the top of a Python file that are seen to be programs, without importing it.
+
+    That is what is assigned or returned as `Program(...)`, `f.trace(...)` or `f.lower(...)`, or by
+    the name of such.
+    """
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []
+
+    # What each name at the top is assigned, or may return.
+    values: dict[str, list[ast.expr | None]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            returns = (each.value for each in ast.walk(node) if isinstance(each, ast.Return))
+            values[node.name] = [*returns]
+        elif isinstance(node, ast.Assign):
+            named = (target.id for target in node.targets if isinstance(target, ast.Name))
+            values |= {name: [node.value] for name in named}
+    programs: set[str] = set()
+
+    def is_program(value: ast.expr | None) -> bool:
+        called = value.func if isinstance(value, ast.Call) else value
+        if isinstance(called, ast.Attribute):
+            return value is not called and called.attr in ("Program", "trace", "lower")
+        return isinstance(called, ast.Name) and called.id in {*programs, "Program"}
+
+    while more := {name for name in values.keys() - programs if any(map(is_program, values[name]))}:
+        programs |= more
+    return [name for name in values if name in programs and not name.startswith("_")]
+
+
+def _programs_hint(module: ModuleType) -> str:
+    """What to name in a module, or to write in it where it has no program."""
+    file = getattr(module, "__file__", None)
+    programs = _programs_in(Path(file)) if file else []
+    return f"Programs in it: {', '.join(programs)}." if programs else _WRITE_A_PROGRAM
 
 
 # --- Python objects -------------------------------------------------------------------------------
@@ -357,11 +399,12 @@ def _own_folders() -> list[Path]:
     return [*folders, Path(jax.__file__).parent] if jax and jax.__file__ else folders
 
 
-def _named(module: ModuleType, name: str, hint: str) -> Any:
+def _named(module: ModuleType, name: str, hint: str | None = None) -> Any:
     """What a dotted name stands for in a module.
 
     Raises:
-        TargetError: nothing; it says what is alike, or the hint.
+        TargetError: nothing is called that; it says what is alike, else `hint`, by default which
+            programs there are.
     """
     value: Any = module
     for part in name.split("."):
@@ -370,7 +413,8 @@ def _named(module: ModuleType, name: str, hint: str) -> Any:
             raise TargetError(
                 f"{module.__name__} has no {name!r}.",
                 file=getattr(module, "__file__", None),
-                hint=did_you_mean(name, names, quoted=False) or hint,
+                hint=did_you_mean(name, names, quoted=False)
+                or (_programs_hint(module) if hint is None else hint),
             )
         value = getattr(value, part)
     return value
@@ -387,7 +431,7 @@ class _Asked:
 
 
 def _python_object(module: ModuleType, name: str, word: str, asked: _Asked) -> Program:
-    named = _named(module, name, _WRITE_A_PROGRAM)
+    named = _named(module, name)
     if inspect.isfunction(named) or inspect.ismethod(named):
         return _build(module, name, word, asked, named)
     program = _as_program(named, f"{word} is", name)

@@ -287,7 +287,39 @@ def test_files_that_are_not_there(word):
 def test_a_python_file_needs_a_name(user):
     with pytest.raises(TargetError, match="needs the name of a program in it") as caught:
         resolve(user)
-    assert f"{user}:name" in caught.value.hint
+    assert caught.value.hint == (
+        f"Write {user}:ready, or another of its programs: "
+        "traced, lowered, built, simple, wants, program."
+    )
+
+
+def test_the_programs_that_a_file_is_seen_to_have_are_named(tmp_path):
+    path = tmp_path / "steps.py"
+    path.write_text(
+        "import gone\n"
+        "def train(mesh):\n    return gone.Program('step', f)\n"
+        "def helper():\n    return 1\n"
+        "def _private():\n    return Program('p', f)\n"
+        "def lowered():\n    if gone:\n        return f.lower(1)\n    return None\n"
+        "step = Program('step', f)\n"
+        "traced = f.trace(2)\n"
+        "other = train(2)\n"
+    )
+    with pytest.raises(TargetError) as caught:
+        resolve(str(path))
+    others = "lowered, step, traced, other"
+    assert caught.value.hint == f"Write {path}:train, or another of its programs: {others}."
+    path.write_text("from sdyscope import Program\ndef step():\n    return Program('s', str)\n")
+    with pytest.raises(TargetError) as caught:
+        resolve(str(path))
+    assert caught.value.hint == f"Write {path}:step."
+    with pytest.raises(TargetError, match="has no 'else'") as caught:
+        resolve(f"{path}:else")
+    assert caught.value.hint == "Programs in it: step."
+    path.write_text("def broken(:\n")
+    with pytest.raises(TargetError) as caught:
+        resolve(str(path))
+    assert caught.value.hint.startswith(f"Write {path}:name. Name a sdyscope.Program")
 
 
 def test_files_need_no_jax(tmp_path):

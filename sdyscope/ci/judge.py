@@ -26,12 +26,12 @@ from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
-from sdyscope.lint import LogicalAxes, NotRun, linted
+from sdyscope.lint import LogicalAxes, NotRun, linted, rules_left_out
 from sdyscope.mesh_config.mesh_shape import unknown_axis
 from sdyscope.values.mesh import Mesh
 from sdyscope.words import ci as words
 from sdyscope.words.counts import counted
-from sdyscope.words.findings import Finding, finding_of
+from sdyscope.words.findings import Finding, finding_of, rules_text
 from sdyscope.words.hardware import hardware_text
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.places import shown_name
@@ -243,7 +243,8 @@ def _lint(
         {_alike(finding) for finding in inspection.check().findings} if target.check else set()
     )
     findings = [finding for finding in done.findings if _alike(finding) not in checked]
-    looked_at = words.rules_text(len(done.rules), len(not_run))
+    left_out = rules_left_out(done.not_run, is_text=not done.partitioners)
+    looked_at = rules_text(len(done.rules), left_out)
     return Done(looked_at, _placed("lint", findings, target), not_run=tuple(not_run.values()))
 
 

@@ -65,6 +65,7 @@ __all__ = [
     "linted",
     "named_axes",
     "rule",
+    "rules_left_out",
 ]
 
 #: Every rule of a module of this room by its name, those about the same thing beside each other.
@@ -161,6 +162,15 @@ class Linted:
     def device_kind(self) -> str | None:
         """What the compiler calls a device of that."""
         return None if self.compiled is None else self.compiled.device_kind or None
+
+
+def rules_left_out(not_run: Iterable[NotRun], *, is_text: bool) -> tuple[str, ...]:
+    """The names of rules that did not look at a program, each once.
+
+    A rule whose kind of thing the program does not have has looked; on a compiled program's text
+    (``is_text``) nobody knows whether it has.
+    """
+    return tuple(dict.fromkeys(each.rule for each in not_run if each.applies or is_text))
 
 
 def rule(name: str) -> Rule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from sdyscope.lint import rules_left_out
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
 from sdyscope.page.edits import edits
@@ -48,7 +49,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         },
         "rules": rules_text(
             len(report.lint.rules),
-            [each.rule for each in report.lint.not_run if each.applies],
+            rules_left_out(report.lint.not_run, is_text=not report.lint.partitioners),
         ),
         "program": [
             *(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from sdyscope.facts.findings import SEVERITIES, Severity
-from sdyscope.lint import Linted, Rule
+from sdyscope.lint import Linted, Rule, rules_left_out
 from sdyscope.lint.document import Lint
 from sdyscope.lint.rule import Needs
 from sdyscope.terminal.account import account_paragraphs
@@ -104,9 +104,7 @@ def _summary(lint: Lint | Linted, rules: int, findings: Sequence[Finding]) -> st
 
     Where some could not be run, `jit_step: 3 of 41 rules, nothing found`.
     """
-    # A rule that has nothing to look at has been run, but on a compiled program's text, where
-    # nobody knows whether the program has it.
-    not_run = [each.rule for each in lint.not_run if each.applies or not lint.partitioners]
+    not_run = rules_left_out(lint.not_run, is_text=not lint.partitioners)
     under = f" under {partitioner_names(lint.partitioners)}" if lint.partitioners else ""
     start = f"{lint.name}: {rules_text(rules, not_run)}{under}"
     counts = _counts(Counter(finding.severity for finding in findings))

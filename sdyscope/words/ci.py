@@ -206,8 +206,3 @@ def unused_ignore(rule: str, tensors: str, *, is_known: bool, close: str = "") -
 def other_jax_text(wanted: Sequence[str], jax: str) -> str:
     """Why a target is not looked at with this JAX."""
     return f"It is for JAX {' and '.join(wanted)}, and this is {jax}."
-
-
-def rules_text(rules: int, not_run: int) -> str:
-    """``51 rules, 3 not run``."""
-    return counted(rules, "rule") + (f", {not_run:,} not run" if not_run else "")

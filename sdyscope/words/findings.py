@@ -95,7 +95,7 @@ def rules_text(chosen: int, not_run: Collection[str]) -> str:
         chosen: how many were chosen.
         not_run: names of those that could not be run.
     """
-    run = chosen - len(set(not_run))
+    run = chosen - len(not_run)
     return ("" if run == chosen else f"{run:,} of ") + counted(chosen, "rule")
 
 
