@@ -134,6 +134,12 @@ def test_the_picture_is_no_wider_than_the_window(open_page, differing, width, da
     page = open_page(differing.html, "#memory", width=width, dark=dark)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator(".step-area").first.bounding_box()["width"] > width / 4
+    # A figure is in its part of the bar, or it is not shown.
+    parts = page.locator(".needs-stack .stack-part", has=page.locator("span"))
+    assert parts.count()
+    for part in parts.all():
+        text = part.locator("span").bounding_box()
+        assert text is None or text["width"] <= part.bounding_box()["width"]
 
 
 def test_nothing_over_the_step_where_nothing_is_scheduled(open_page, mlp):

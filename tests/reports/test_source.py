@@ -51,6 +51,12 @@ def test_numbers_of_lines_stand_below_each_other_on_a_phone(open_page, mlp):
     quiet = page.locator(".source-line[data-quiet]").first
     boxes = [quiet.locator(part).bounding_box() for part in (".source-number", ".source-code")]
     assert boxes[1]["x"] >= boxes[0]["x"] + boxes[0]["width"]
+    # Code is equally far in with and without values, so that indentation is seen.
+    starts = page.eval_on_selector_all(
+        ".source-line .source-code",
+        "lines => lines.map((line) => Math.round(line.getBoundingClientRect().left))",
+    )
+    assert max(starts) - min(starts) <= 1
 
 
 def test_a_line_opens_with_its_causes_and_leads_to_its_collectives_and_back(open_page, mlp):
