@@ -5,6 +5,7 @@ it: ``params['layers'][0]['wq']``, ``result[0]``, ``layer0/attention/dot_general
 ``%12``, ``func:%3``, ``%5~2`` for the second ``%5`` of a function; where no path is known
 ``main(0)``, ``main[0]``, ``add``, ``line 42``. And what the rows of tables are called:
 ``tanh model.py:42``, ``layer0 #1 input of attention line 42``, ``params['layers'][{0..7}] (8)``.
+What nothing else is called may be a variable of the author's: ``logits``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from sdyscope.analysis.naming.variables import values_of_variable
 from sdyscope.annotations import op_name, op_path, read_annotations, within_program
 from sdyscope.errors import TargetError, did_you_mean
 from sdyscope.facts.propagated import NamedValue, ValueId
@@ -98,14 +100,15 @@ def resolve_value(
             (``model.py:42``, or a longer path); a scope path or its end, with or without what JAX's
             transformations wrap around scopes (``jvp(layer0)/dot_general`` is
             ``layer0/dot_general``), with or without the primitive at its end; parts in the middle
-            may be left out; or the name of a row of a table.
+            may be left out; the name of a row of a table; or a variable that a statement of the
+            program's source assigns.
         table: the program's tensors, which know of arguments that are not in the module.
 
     Raises:
         TargetError: nothing has this name; names what comes close.
     """
     wanted = text.strip()
-    for find in (_by_path, _by_ssa_name, _by_line, _by_scope, _by_row):
+    for find in (_by_path, _by_ssa_name, _by_line, _by_scope, _by_row, _by_variable):
         if named_values := find(graph, wanted):
             return tuple(named_values)
     for tensor in () if table is None else table.tensors:
@@ -234,6 +237,10 @@ def _by_row(graph: OpGraph, wanted: str) -> list[NamedValue]:
     )
 
 
+def _by_variable(graph: OpGraph, wanted: str) -> list[NamedValue]:
+    return [named_value(graph, value) for value in values_of_variable(graph, wanted)]
+
+
 def _is_of(source: SourceLocation | None, place: str) -> bool:
     """Whether a line is the one that is named; ``line 42`` stands below the name of its file."""
     if own := _OWN_LINE.fullmatch(place):
@@ -333,7 +340,7 @@ def _unknown(graph: OpGraph, wanted: str) -> TargetError:
         wanted,
         candidates,
         "Name a pytree path (params['w']), a scope (layer0/dot_general), a source line "
-        "(model.py:42) or an SSA name (%12).",
+        "(model.py:42), a variable (logits) or an SSA name (%12).",
         most=CLOSE_MATCHES,
         cutoff=0.5,
         quoted=False,
