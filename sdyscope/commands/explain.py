@@ -64,9 +64,9 @@ def command(
     """Explain why a value is sharded as it is.
 
     VALUE is a pytree path (params['w1']), a scope or the end of one (layer0/dot_general), a source
-    line (model.py:42) or an SSA name (%12); or a collective of the compiled program (all-gather.3),
-    or a kind of these (all-gather); full-rematerialization, or first-difference (between the
-    partitioners).
+    line (model.py:42), a variable (logits) or an SSA name (%12); or a collective of the compiled
+    program (all-gather.3), or a kind of these (all-gather); full-rematerialization, or
+    first-difference (between the partitioners).
 
     For each axis on each dimension: the annotation that it comes from, and each step from there to
     the value. For each axis that a neighbouring tensor has and the value lacks: what stopped it.
