@@ -53,6 +53,7 @@ from sdyscope.words.differences import (
     compiled_remarks,
     compiled_verdict,
     entry_text,
+    entry_texts,
     extent_text,
     follows_text,
     inputs_text,
@@ -71,7 +72,7 @@ from sdyscope.words.origins import origin_text
 from sdyscope.words.paths import shortened
 from sdyscope.words.places import shown_name
 from sdyscope.words.remarks import remark_text
-from sdyscope.words.sharding import open_text, placed_text, placement_text, short
+from sdyscope.words.sharding import open_text, placed_text, short, told_apart
 from sdyscope.words.snapshots import (
     IN_BOTH,
     NO_VIEWS,
@@ -325,28 +326,37 @@ def _tensor(
     difference: TensorDifference, other: TensorDifference | None, pool: Pool
 ) -> dict[str, Any]:
     """A tensor that differs, or one that the second side has under another name."""
+    sides = difference.a, (other or difference).b
+    words = [_words(side) for side in sides]
+    if words[0] == words[1] and all(sides):
+        words = [*told_apart(placed_text, *(side.sharding for side in sides if side))]
+    a, b = (
+        None if side is None else {**_tensor_side(side, difference.what, pool), "words": text}
+        for side, text in zip(sides, words, strict=True)
+    )
     return {
         "name": difference.tensor,
         "otherName": "" if other is None else other.tensor,
         "kind": difference.kind,
         "change": difference.change if other is None else "changed",
         "what": difference.what if other is None else ("name",),
-        "a": _tensor_side(difference.a, difference.what, pool),
-        "b": _tensor_side(difference.b if other is None else other.b, difference.what, pool),
+        "a": a,
+        "b": b,
     }
 
 
-def _tensor_side(side: TensorSide | None, what: Sequence[str], pool: Pool) -> dict[str, Any] | None:
-    if side is None:
-        return None
-    place = side.sharding.placement
+def _words(side: TensorSide | None) -> str:
+    """Where a side puts its tensor, as far as that is known."""
+    return "" if side is None or side.sharding.placement is None else placed_text(side.sharding)
+
+
+def _tensor_side(side: TensorSide, what: Sequence[str], pool: Pool) -> dict[str, Any]:
     return {
         "shape": side.shape,
         "dtype": side.dtype,
         "source": pool.source(side.source),
         "sharding": short(side.sharding),
         "beside": beside_text(side, what),
-        "words": "" if place is None else placement_text(place, side.sharding.mesh),
     }
 
 
@@ -381,11 +391,11 @@ def _beginning(divergence: Divergence, diff: PropagatedDiff, pool: Pool) -> dict
 
 
 def _value(differing_value: DifferingValue, pool: Pool) -> dict[str, Any]:
+    a, b = differing_value.a, differing_value.b
     return {
         **{name: next(iter(column)) for name, column in _columns([differing_value], pool).items()},
         "kind": differing_value.value.kind,
-        "wordsA": placed_text(differing_value.a),
-        "wordsB": placed_text(differing_value.b),
+        **dict(zip(("wordsA", "wordsB"), told_apart(placed_text, a, b), strict=True)),
     }
 
 
@@ -443,8 +453,7 @@ def _entries(diff: CompiledDiff, entries: Entries) -> dict[str, Any]:
             (
                 entry.kind,
                 entry.name,
-                entry_text(entry.a, a, entry.change),
-                entry_text(entry.b if other is None else other.b, b, entry.change),
+                *entry_texts(entry.a, (other or entry).b, (a, b), entry.change),
                 "" if other is None else other.name,
             )
             for entry, other in renamed(

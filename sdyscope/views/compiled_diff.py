@@ -22,7 +22,7 @@ from sdyscope.words.differences import (
     compiled_notes,
     compiled_remarks,
     compiled_verdict,
-    entry_text,
+    entry_texts,
     follows_text,
     not_compared_entries_text,
 )
@@ -351,8 +351,7 @@ def _entries(diff: CompiledDiff, limit: int | None) -> Table:
         (
             entry.name,
             entry.change,
-            entry_text(entry.a, diff.a.mesh, entry.change),
-            entry_text(entry.b, diff.b.mesh, entry.change),
+            *entry_texts(entry.a, entry.b, (diff.a.mesh, diff.b.mesh), entry.change),
         )
         for entry in diff.entries.different[:limit]
     ]

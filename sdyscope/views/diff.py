@@ -22,7 +22,7 @@ from sdyscope.words.differences import (
 )
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_texts
-from sdyscope.words.sharding import open_text, short
+from sdyscope.words.sharding import short, told_apart
 from sdyscope.words.types import type_text
 
 #: How many kinds of differing ops are listed unless all are asked for.
@@ -126,16 +126,10 @@ def _tensor_row(tensor: TensorDifference) -> tuple[Cell | str, ...]:
     if tensor.a is None or tensor.b is None:
         return name, _lone(tensor.a), _lone(tensor.b)
     first, second = tensor.a.sharding, tensor.b.sharding
-    texts = [
-        (short(first), short(second)),
-        (open_text(first), open_text(second)),
-        (first.text, second.text),
-    ]
-    # Shortest first; what says the same of both says nothing.
-    pair = next((two for two in texts if two[0] != two[1]), texts[0])
+    texts = told_apart(short, first, second)
     cells = [
         ", ".join(filter(None, (text, beside_text(each, tensor.what))))
-        for each, text in zip((tensor.a, tensor.b), pair, strict=True)
+        for each, text in zip((tensor.a, tensor.b), texts, strict=True)
     ]
     if "type" in tensor.what:
         return name, _typed(tensor.a, cells[0]), _typed(tensor.b, cells[1])

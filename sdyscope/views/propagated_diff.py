@@ -20,7 +20,7 @@ from sdyscope.words.differences import (
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import source_text
 from sdyscope.words.remarks import propagation_source_clause, remark_texts
-from sdyscope.words.sharding import short, short_and_placed
+from sdyscope.words.sharding import short, short_and_placed, told_apart
 from sdyscope.words.types import value_type_text
 
 #: How many beginnings are shown, and how many values that follow, unless all are asked for.
@@ -83,10 +83,8 @@ def _beginning(
     first = beginning.begins
     yield Paragraph(f"{number}. {title(first.value)}", "heading")
     width = max(len(diff.a), len(diff.b))
-    for label, sharding in ((diff.a, first.a), (diff.b, first.b)):
-        said = short_and_placed(sharding)
-        if sharding is first.b:
-            said = retyped_text(first) + said
+    said_a, said_b = told_apart(short_and_placed, first.a, first.b)
+    for label, said in ((diff.a, said_a), (diff.b, retyped_text(first) + said_b)):
         yield Paragraph(f"{partitioner_name(label):<{width}}  {said}", indent=3, hang=width + 2)
     if sources := inputs_text((source.name, source.sharding) for source in beginning.inputs):
         yield Paragraph(sources, "muted", indent=3)

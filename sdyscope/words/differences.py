@@ -31,7 +31,7 @@ from sdyscope.words.mesh import axis_text, mesh_document, mesh_words
 from sdyscope.words.origins import annotation_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.remarks import remark_text, remark_texts
-from sdyscope.words.sharding import REPLICATED, sharding_text, short
+from sdyscope.words.sharding import REPLICATED, placement_text, sharding_text, short
 from sdyscope.words.types import type_text, value_type_text
 
 
@@ -343,6 +343,24 @@ def entry_text(held: _Held | None, mesh: Mesh | None, change: str = "") -> str:
         words = sharding_text(None, held.placement, own)
     block = type_text(held.stored.shape, held.stored.dtype)
     return f"{words} {block}" if words == REPLICATED else f"{words} in blocks {block}"
+
+
+def entry_texts(
+    a: _Held | None, b: _Held | None, meshes: tuple[Mesh | None, Mesh | None], change: str
+) -> tuple[str, str]:
+    """The texts of both sides; where axes alone do not tell them apart, with strides of devices.
+
+    Args:
+        a: what a device holds of it on the first side; None where that does not have it.
+        b: likewise, on the second.
+        meshes: the meshes that the sides were compiled for; None where nobody says.
+        change: what is not the same on both.
+    """
+    first, second = entry_text(a, meshes[0], change), entry_text(b, meshes[1], change)
+    if first == second and change == "sharding" and a and b and a.placement and b.placement:
+        first = f"{first}: {placement_text(a.placement)}"
+        second = f"{second}: {placement_text(b.placement)}"
+    return first, second
 
 
 #: How many arguments or results are named that were not compared.

@@ -207,6 +207,27 @@ def short_and_placed(sharded: Sharded) -> str:
     return words if text in (words, REPLICATED) else f"{text}: {words}"
 
 
+def strided_text(sharded: Sharded) -> str:
+    """`P('a', None): dim 0 split 4 ways (device stride 2), dim 1 whole`: on which devices.
+
+    This tells shardings apart that are written alike on meshes whose axes are in another order.
+    """
+    if sharded.placement is None:
+        return short(sharded)
+    return f"{short(sharded)}: {placement_text(sharded.placement)}"
+
+
+def told_apart(text: Callable[[Sharded], str], first: Sharded, second: Sharded) -> tuple[str, str]:
+    """The texts of two shardings, and where these are alike the shortest that are not."""
+    every = (text, short, short_and_placed, open_text, _as_written, strided_text)
+    pairs = [(each(first), each(second)) for each in every]
+    return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+
+
+def _as_written(sharded: Sharded) -> str:
+    return sharded.text
+
+
 def open_text(sharded: Sharded) -> str:
     """The same, and which dimensions the compiler may shard further."""
     text = placed_text(sharded)

@@ -18,6 +18,7 @@ from sdyscope.words.differences import (
     compared_over_text,
     compiled_remarks,
     entry_text,
+    entry_texts,
     lone_mesh_text,
     lowered_notes,
     not_compared_entries_text,
@@ -132,6 +133,23 @@ def test_an_entry_that_no_partition_spec_says_is_named_by_the_sides_mesh():
     )
     assert entry_text(held, MESH) == "[{a:(1)2}, {}] in blocks f32[4,8]"
     assert entry_text(held, None).startswith("dim 0 split 2 ways (device stride 4)")
+
+
+def test_entries_of_meshes_in_another_order_are_told_apart_by_their_devices():
+    meshes = MESH, Mesh.of({"b": 2, "a": 4})
+    held = []
+    for mesh in meshes:
+        named = NamedSharding(mesh, parse_partition_spec("P('a')"))
+        stored = StoredArray("f32", (2, 8), "", 0)
+        held.append(
+            SimpleNamespace(sharding=named, placement=to_placement(named, 2), stored=stored)
+        )
+    both = "P('a', None) in blocks f32[2,8]: dim 0 split 4 ways (device stride "
+    texts = entry_texts(*held, meshes, "sharding")
+    assert [text.startswith(f"{both}{k})") for text, k in zip(texts, (2, 1), strict=True)] == [
+        True
+    ] * 2
+    assert entry_texts(held[0], None, meshes, "sharding")[1] == "not there"
 
 
 def test_entries():
