@@ -102,6 +102,7 @@ class BlockDifference:
         where: position of that element in the whole result; None when there is no difference.
         device: position of the device whose replica it is; None for a result that is in one piece.
         pair: the element as it is here, and on one device; empty when there is no difference.
+        not_finite: how many elements are NaN, or the same infinity, here and on one device.
     """
 
     index: tuple[Extent, ...]
@@ -111,6 +112,7 @@ class BlockDifference:
     where: tuple[int, ...] | None
     device: int | None = None
     pair: tuple[str, ...] = ()
+    not_finite: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -466,6 +466,21 @@ class NoReference:
 
 
 @dataclass(frozen=True, slots=True)
+class NotFinite:
+    """Elements of a result are NaN or infinite, on one device, too.
+
+    Attributes:
+        elements: how many of the result are.
+        of: how many it has.
+        results: how many other results have such elements.
+    """
+
+    elements: int
+    of: int
+    results: int
+
+
+@dataclass(frozen=True, slots=True)
 class NotOnMesh:
     """The program was not run on one of the meshes on which it was to be compared.
 
@@ -807,6 +822,7 @@ MemoryFact: TypeAlias = OtherBytes | DonationUnused | DonationDropped
 ExecutionFact: TypeAlias = (
     NotExecuted
     | NoReference
+    | NotFinite
     | NotOnMesh
     | DependsOnMesh
     | OtherBlocks

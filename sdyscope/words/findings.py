@@ -454,6 +454,15 @@ def _executed(fact: facts.ExecutionFact) -> Said:
             return Said(f"{what} under {partitioner_name(partitioner)}: {reason}", hint=hint)
         case facts.NoReference(reason):
             return Said(f"The results are not compared with the same step on one device: {reason}")
+        case facts.NotFinite(elements, of, results):
+            others = f" and some of {counted(results, 'other result')}" if results else ""
+            verb = "is" if elements == 1 and not results else "are"
+            rest = "" if elements == of and not results else "; errors are those of the others"
+            return Said(
+                f"{elements:,} of {counted(of, 'element')}{others} {verb} NaN or infinite, on one "
+                f"device, too{rest}.",
+                hint="JAX's jax_debug_nans finds the op; a Program's inputs give it other values.",
+            )
         case facts.NotOnMesh(mesh, reason):
             return Said(f"It is not compared on {mesh_text(mesh.shape)}: {reason}.")
         case facts.DependsOnMesh():

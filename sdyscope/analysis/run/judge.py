@@ -6,6 +6,7 @@ where nothing was asked for, what the compiler chose is shown.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -29,6 +30,7 @@ from sdyscope.facts.findings import (
     DependsOnMesh,
     NoReference,
     NotExecuted,
+    NotFinite,
     Observation,
     OtherBlocks,
     Severity,
@@ -90,6 +92,7 @@ def judge(
         missing = missing or TELLS_NOTHING
     if missing:
         findings.append(Observation("not-compared", "note", NoReference(missing)))
+    findings += _not_finite(rows, next(iter(numerics.values()), ()))
     # Constraints name it where no argument or result does.
     mesh = only_mesh(_meshes([row.tensor for row in rows]) or _meshes(table.tensors))
     findings += _depends_on_mesh(rows, reference, mesh)
@@ -153,6 +156,19 @@ def _depends_on_mesh(
     )
     severity: Severity = "error" if axes else "note"
     yield Observation("depends-on-mesh", severity, fact)
+
+
+def _not_finite(rows: Sequence[ExecutedTensor], errors: Sequence[Numeric]) -> Iterator[Observation]:
+    """Results with NaNs and infinities, of which nothing but that is compared."""
+    sizes = {
+        row.tensor.index: math.prod(row.tensor.shape or ())
+        for row in rows
+        if row.tensor.kind == "result"
+    }
+    if there := [error for error in errors if error.not_finite]:
+        first = max(there, key=lambda error: error.not_finite)
+        fact = NotFinite(first.not_finite, sizes[first.index], len(there) - 1)
+        yield Observation("not-finite", "note", fact, first.path, "result")
 
 
 def _meshes(tensors: Iterable[Tensor]) -> set[Mesh]:

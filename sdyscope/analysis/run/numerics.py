@@ -77,6 +77,7 @@ class Numeric:
         wrong: positions of the devices whose own blocks exceed the tolerance; empty where the
             result was compared in one piece.
         right: those whose blocks do not.
+        not_finite: how many of its elements are NaN, or the same infinity, here and on one device.
     """
 
     path: str
@@ -92,6 +93,7 @@ class Numeric:
     norm: float = math.nan
     wrong: tuple[int, ...] = ()
     right: tuple[int, ...] = ()
+    not_finite: int = 0
 
     @property
     def excess(self) -> float:
@@ -116,6 +118,7 @@ class Numeric:
         "tells",
         "wrong",
         "right",
+        "not_finite",
     )
 
     @property
@@ -254,6 +257,7 @@ def numeric(
         norm,
         tuple(device for device, is_wrong in held if is_wrong),
         tuple(device for device, is_wrong in held if not is_wrong),
+        sum(block.not_finite for block in blocks.values()),
     )
 
 
@@ -265,7 +269,7 @@ def difference(actual: HostBlock, expected: Any) -> BlockDifference:
     if actual.values.shape != block.shape:
         return BlockDifference(actual.index, math.inf, 0.0, math.inf, None, actual.device)
     flat_actual, flat_expected = actual.values.reshape(-1), block.reshape(-1)
-    norm, distance, largest, where = 0.0, 0.0, 0.0, None
+    norm, distance, largest, where, not_finite = 0.0, 0.0, 0.0, None, 0
     for start in range(0, flat_actual.size, _BLOCK):
         ours, theirs = (
             _wide(part[start : start + _BLOCK]) for part in (flat_actual, flat_expected)
@@ -276,7 +280,9 @@ def difference(actual: HostBlock, expected: Any) -> BlockDifference:
         same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
         apart = np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
         # hypot and a scaled norm: squares of large numbers are not numbers any more.
-        norm = math.hypot(norm, _norm(np.where(np.isfinite(magnitude), magnitude, 0.0)))
+        is_finite = np.isfinite(magnitude)
+        not_finite += int(np.count_nonzero(same & ~is_finite))
+        norm = math.hypot(norm, _norm(np.where(is_finite, magnitude, 0.0)))
         distance = math.hypot(distance, _norm(apart))
         at = int(np.argmax(apart))
         if apart[at] > largest:
@@ -288,7 +294,9 @@ def difference(actual: HostBlock, expected: Any) -> BlockDifference:
         local = np.unravel_index(where, block.shape)
         starts = (start for start, _ in actual.index)
         position = tuple(start + int(i) for start, i in zip(starts, local, strict=True))
-    return BlockDifference(actual.index, distance, norm, largest, position, actual.device, pair)
+    return BlockDifference(
+        actual.index, distance, norm, largest, position, actual.device, pair, not_finite
+    )
 
 
 def _shown(element: Any) -> str:

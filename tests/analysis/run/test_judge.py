@@ -173,7 +173,9 @@ def test_a_wrong_number_is_told_with_its_place_and_its_device():
 @pytest.mark.parametrize(
     ("here", "there", "rules"),
     [
-        (np.nan, np.nan, ["not-compared"]),
+        (np.nan, np.nan, ["not-compared", "not-finite"]),
+        (np.inf, np.inf, ["not-compared", "not-finite"]),
+        (np.inf, -np.inf, ["numerics-differ"]),
         (0.0, 0.0, ["not-compared"]),
         (1.0, 1.0, []),
         (0.0, np.nan, ["numerics-differ"]),
@@ -187,6 +189,26 @@ def test_results_that_are_nothing_are_not_compared(here, there, rules):
         reference=Reference(outputs=(np.full(4, there),), compute_dtypes=("f32",)),
     )
     assert [finding_of(finding).rule for finding in found.findings] == rules
+
+
+def test_elements_that_are_not_finite_are_counted():
+    here = np.array([[1.0, np.nan], [np.inf, 2.0]])
+    whole = np.array([1.0, np.nan, 3.0])
+    found = run(
+        [
+            asked(None, shape, f"result[{k}]", "result", index=k)
+            for k, shape in enumerate([(2, 2), (3,), (1,)])
+        ],
+        outputs=(here, whole, np.ones(1)),
+        reference=Reference(outputs=(here, whole, np.ones(1)), compute_dtypes=("f32",)),
+    )
+    (finding,) = map(finding_of, found.findings)
+    assert (finding.rule, finding.severity, finding.tensor) == ("not-finite", "note", "result[0]")
+    assert finding.message == (
+        "2 of 4 elements and some of 1 other result are NaN or infinite, on one device, too; "
+        "errors are those of the others."
+    )
+    assert found.passed
 
 
 def test_no_reference_is_said():
