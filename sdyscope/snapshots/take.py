@@ -120,8 +120,17 @@ def take(
         )
         for key in sorted(grouped, key=lambda key: key.order)
     }
-    mesh = "; ".join(dict.fromkeys(mesh_entry(mesh) for mesh in taken.meshes))
+    only = [] if taken.mesh is None else [_ordered(taken.mesh, staged.device_order)]
+    mesh = "; ".join(dict.fromkeys(map(mesh_entry, only or taken.meshes)))
     return Snapshot(name or staged.name, mesh, partitioners, chosen, hardware, items)
+
+
+def _ordered(mesh: Mesh, devices: tuple[int, ...]) -> Mesh:
+    """A module's mesh with the order that the program gave its devices, which no module says."""
+    if mesh.device_ids is not None or len(devices) != mesh.size:
+        return mesh
+    ranks = {device: rank for rank, device in enumerate(sorted(devices))}
+    return replace(mesh, device_ids=tuple(ranks[device] for device in devices))
 
 
 class _Taken:

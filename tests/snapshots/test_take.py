@@ -4,8 +4,10 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import Mesh as JaxMesh
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.inspection import Inspection, inspect
@@ -223,3 +225,28 @@ module @m attributes {{mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i3
     assert not compare(plain, kept).is_same
     assert compare(kept, read_snapshots(write([kept]))[0]).is_same
     assert compare(closed, needless).is_same, "no dimension is open"
+
+
+def test_devices_in_another_order_are_another_mesh():
+    def snapshot(order):
+        devices = np.array(jax.devices()[:8])[list(order)].reshape(4, 2)
+        mesh = JaxMesh(devices, ("data", "model"))
+        x = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+        return inspect(jax.jit(jnp.sin), x, name="step").snapshot(["requested", "lowered"])
+
+    numeric = snapshot(range(8))
+    assert numeric.mesh == "data=4, model=2"
+    transposed = snapshot((0, 4, 1, 5, 2, 6, 3, 7))
+    assert transposed.mesh == "data=4, model=2; devices [2,4]T(1,0)"
+    assert snapshot((1, 0, *range(2, 8))).mesh == "data=4, model=2; devices 1,0,2,3,4,5,6,7"
+    compared = compare(numeric, transposed)
+    assert [change.word for change in compared.header] == ["mesh"]
+    assert not compared.is_same
+    (read,) = read_snapshots(write([transposed]))
+    assert compare(read, transposed).is_same
+
+
+def test_devices_that_are_a_part_of_all_are_in_order():
+    mesh = JaxMesh(np.array(jax.devices()[2:6]), ("data",))
+    x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    assert inspect(jax.jit(jnp.sin), x).snapshot(["requested", "lowered"]).mesh == "data=4"
