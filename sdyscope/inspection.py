@@ -367,11 +367,12 @@ class Inspection(Staged, Displayed):
             stages: which stages to look at; by default all but ``compiled``, for which the
                 program is compiled.
             on: what to compile for, as ``compiled`` takes it.
-            partial: whether a stage that a compiler refuses is left out, as long as another is
-                there; by default where no stages are named.
+            partial: whether a partitioner that the program can't be lowered under, or a stage that
+                a compiler refuses, is left out and told in the snapshot's ``account``, as long as
+                another is there; by default where no stages are named.
 
         Raises:
-            CompilerError: a compiler refuses a stage that is not left out.
+            CompilerError: what is not left out is refused, or there is nothing else.
             TargetError: what was requested is asked of a file, or there is no such hardware.
         """
         from sdyscope.snapshots import take

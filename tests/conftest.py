@@ -8,6 +8,8 @@ from xla_flags import QUICK
 
 # A slow machine is no reason for a line on standard error, which tests take to be empty.
 os.environ["SDYSCOPE_PROGRESS"] = "0"
+# pytest-xdist sets it for its workers, and what is said would be folded there alone.
+os.environ.pop("COLUMNS", None)
 # Before any test imports jax: the devices are counted once, when its first backend starts.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = " ".join(

@@ -130,6 +130,16 @@ def test_what_a_partitioner_cannot_lower_is_a_result():
     assert isinstance(inspection.failures["gspmd"], CompilerError)
     assert [f.rule for f in check.findings if f.partitioner == "gspmd"] == ["not-lowerable"]
     assert check.passed
+    snapshot = inspection.snapshot()
+    assert snapshot.partitioners == ("shardy",)
+    assert {entry.name for entry in snapshot.tensors} >= {"w", "result"}
+    assert snapshot.account == inspection.account
+    assert [(unknown.kind, unknown.stage) for unknown in snapshot.account.unknowns] == [
+        ("refused", "lowered")
+    ]
+    assert list(snapshot.account.refused) == ["gspmd"]
+    with pytest.raises(CompilerError):
+        inspection.snapshot(partial=False)
 
 
 def test_a_program_that_does_not_trace_says_where():

@@ -82,6 +82,8 @@ def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> GoldenCheck:
             line=target.place.line,
             hint="Give its snapshot stages without compiled.",
         )
+    for failure in staged.failures.values():
+        raise failure  # A golden file lacks no partitioner that is asked for.
     now = take(staged, stages, on=on, name=target.name)
     text_now = write([now])
     if section is None:

@@ -311,6 +311,7 @@ class Opening:
                 program.arguments or (),
                 record.number_of(program),
             ),
+            _limit_of(record, program),
         )
 
     def build(self) -> Program:
@@ -385,6 +386,15 @@ def _script_of(word: str, record: Record, program: RecordedProgram) -> PythonScr
             return script
         why = "it is no script's, but of code that was typed"
     raise TargetError(f"{program.label} can't be made again: {why}.", file=word)
+
+
+def _limit_of(record: Record, program: RecordedProgram) -> float:
+    """How many seconds a script may take to come to a program again: ten times the recorded run."""
+    from sdyscope.stages.edited.rerun import SHORTEST_LIMIT
+
+    runs = [record.run_of(each) for each in record.processes if each.name in program.processes]
+    took = [run.ended - run.started for run in runs if run is not None and run.ended is not None]
+    return max([SHORTEST_LIMIT, *(10 * seconds for seconds in took)])
 
 
 def module(function: _Function) -> _Function:

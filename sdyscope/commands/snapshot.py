@@ -116,10 +116,10 @@ def command(
     now: list[Snapshot] = []
     accounts: dict[str, Account] = {}
     for inspection in opened:
-        taken, account = _taken(inspection, before.get(inspection.name), stages, on, partial)
+        taken = _taken(inspection, before.get(inspection.name), stages, on, partial)
         now.append(taken)
-        if account:
-            accounts[inspection.name] = account
+        if taken.account:
+            accounts[inspection.name] = taken.account
     named = [taken.name for taken in now]
     missing = [name for name in named if name not in before] if check or update else []
     unused = [name for name in before if name not in named]
@@ -243,15 +243,12 @@ def _taken(
     stages: tuple[Stage, ...] | None,
     on: Hardware | None,
     partial: bool,
-) -> tuple[Snapshot, Account]:
-    """A program as it is now, and what is not known of it."""
-    from sdyscope.analysis.collectives.comms import sent_account
-
+) -> Snapshot:
+    """A program as it is now, under all partitioners that were asked for or that the file has."""
+    for failure in inspection.failures.values():
+        raise failure
     chosen = stages if stages is not None or before is None else before.stages
     hardware: Hardware | str | None = on
     if on is None and before is not None and before.hardware and not inspection.is_compiled:
         hardware = before.hardware
-    taken = inspection.snapshot(chosen, hardware, partial=partial)
-    if "compiled" not in taken.stages:
-        return taken, inspection.account
-    return taken, sent_account(inspection, hardware)
+    return inspection.snapshot(chosen, hardware, partial=partial)

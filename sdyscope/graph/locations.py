@@ -8,8 +8,9 @@ more name around it.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -101,6 +102,21 @@ def scope_in(outer: str, scope: str) -> str:
         return scope or outer
     around = written_scope(f"{outer}/")
     return scope if f"{scope}/".startswith(around) else f"{around}{scope}"
+
+
+def shared_scope(scopes: Sequence[str]) -> str:
+    """What some scopes have in common: how they begin, and their last part where it is the same."""
+    if len(scopes) < 2:
+        return "".join(scopes)
+    parts = [scope.split("/") for scope in scopes]
+    shared = [
+        alike[0]
+        for alike in itertools.takewhile(
+            lambda alike: len({*alike}) == 1, zip(*(part[:-1] for part in parts), strict=False)
+        )
+    ]
+    last = {part[-1] for part in parts}
+    return "/".join([*shared, *(last if len(last) == 1 else ())])
 
 
 def is_of_scan(scope: str) -> bool:

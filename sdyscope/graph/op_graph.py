@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from sdyscope.formatters import Summarized
 from sdyscope.graph.attribute_values import has_unparsed
 from sdyscope.graph.boundaries import boundary_edges
-from sdyscope.graph.locations import scope_in
+from sdyscope.graph.locations import UNKNOWN, Location, scope_in, shared_scope
 from sdyscope.graph.model import (
     AttributeValue,
     Edge,
@@ -330,6 +330,43 @@ class OpGraph(Summarized):
             way = tuple(map(line_of, location.callers))
             ways.setdefault(line_of(location.source), set()).add(way)
         return ways
+
+    def within_calls(self, op: Op) -> Op:
+        """An op of a function that is called, with the scope and the lines of the calls around it.
+
+        As XLA names what it inlines. Of several calls the scope is what theirs have in common, and
+        an op without a line of its own has that of the calls where they are on one.
+        """
+        main = self.main
+        if op.is_result or op.function not in self.functions:
+            return op
+        if main is None or op.function == main.name:
+            return op
+        around, own = self._around(op.function), op.location
+        frames, sites = own.frames, own.sites
+        if not frames:
+            frames, sites = around.frames, around.sites
+        scope = scope_in(around.scope, own.scope)
+        if scope != own.scope and own.scope.split("/")[0] == around.scope.split("/")[0] != "":
+            scope = around.scope  # JAX names what it makes for the first call by where that is.
+        return op._replace(location=replace(own, scope=scope, frames=frames, sites=sites))
+
+    def _around(self, function: str) -> Location:
+        """Where a function is called: scope and lines."""
+        if function not in self._arounds:
+            self._arounds[function] = UNKNOWN  # Of one that calls itself nothing more is known.
+            calls = [self.within_calls(call).location for call in self.callers(function)]
+            lines = {line_of(call.source) for call in calls}
+            first = calls[0] if calls else UNKNOWN
+            scopes = dict.fromkeys(call.scope for call in calls)
+            self._arounds[function] = replace(
+                first if len(lines) == 1 else UNKNOWN, scope=shared_scope(list(scopes))
+            )
+        return self._arounds[function]
+
+    @cached_property
+    def _arounds(self) -> dict[str, Location]:
+        return {}
 
     def call_paths(self, function: str) -> Sequence[tuple[int, ...]]:
         """The calls that lead to a function, outermost first, in the order in which they are run.

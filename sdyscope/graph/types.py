@@ -61,3 +61,9 @@ def parse_type(text: str) -> TensorType:
     shape = tuple(None if size == "?" else int(size) for size in sizes.split("x")[:-1])
     dtype, *encoding = split(rest)
     return TensorType(text, shape, dtype, ", ".join(encoding))
+
+
+@lru_cache(1 << 10)
+def parts_of_tuple(type_: TensorType) -> tuple[TensorType, ...]:
+    """The types that a tuple has, ``tuple<tensor<8xf32>, tensor<i32>>``, in order."""
+    return tuple(map(parse_type, split(type_.text.removeprefix("tuple<").removesuffix(">"))))

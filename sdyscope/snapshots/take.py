@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from sdyscope.analysis.account import account_of
 from sdyscope.analysis.naming.structure import Marks
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError, ConversionError
@@ -54,18 +55,19 @@ def take(
             of a module read from a file.
         on: what to compile for, as ``Inspection.compiled`` takes it.
         name: what to call it; by default the program's name.
-        partial: whether a stage that a compiler refuses is left out, as long as another is there;
-            by default where no stages are named.
+        partial: whether a partitioner that the program can't be lowered under, or a stage that a
+            compiler refuses, is left out and told in the account, as long as another is there; by
+            default where no stages are named.
 
     Raises:
-        CompilerError: the program can't be lowered under a partitioner that was asked for, or a
-            compiler refuses a stage that is not left out.
+        CompilerError: the program can't be lowered under any partitioner, or what is not left out
+            is refused.
         TargetError: what was requested is asked of a file, or there is no such hardware.
         MissingStageError: a compiled program's text is asked for an earlier stage.
     """
-    for failure in staged.failures.values():
-        raise failure
     partial = stages is None if partial is None else partial
+    for failure in () if partial else staged.failures.values():
+        raise failure
     is_known = staged.program is not None and staged.traced is not None
     if stages is None:
         stages = ("compiled",) if staged.is_compiled else DEFAULT if is_known else DEFAULT[1:]
@@ -98,9 +100,10 @@ def take(
     if "propagated" in chosen:
         rows += values_inside(tuple(taken.decided.values()), taken.is_row, partitioners)
     hardware = ""
+    account = account_of(staged)
     if "compiled" in chosen:
         # Not above: all that names collectives comes with them, and every command gets here.
-        from sdyscope.analysis.collectives.comms import collectives_under
+        from sdyscope.analysis.collectives.comms import collectives_under, sent_account
         from sdyscope.snapshots.collectives import communicated
         from sdyscope.snapshots.memory import stored
 
@@ -109,6 +112,7 @@ def take(
         sent = {under: collectives_under(staged, under, on, origins=False) for under in compiled}
         rows += communicated(sent, staged.compiled_under)
         rows += stored(staged, compiled, on)
+        account = sent_account(staged, on)
     grouped: dict[Key, list[Item]] = {}
     for key, item in rows:
         grouped.setdefault(key, []).append(item)
@@ -122,7 +126,7 @@ def take(
     }
     only = [] if taken.mesh is None else [_ordered(taken.mesh, staged.device_order)]
     mesh = "; ".join(dict.fromkeys(map(mesh_entry, only or taken.meshes)))
-    return Snapshot(name or staged.name, mesh, partitioners, chosen, hardware, items)
+    return Snapshot(name or staged.name, mesh, partitioners, chosen, hardware, items, account)
 
 
 def _ordered(mesh: Mesh, devices: tuple[int, ...]) -> Mesh:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Final, Literal, TypeAlias, get_args
 
+from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.snapshots import Item, Stage
 
@@ -107,6 +108,8 @@ class Snapshot:
         hardware: what ``compiled`` was compiled for; empty where it was not, and of a text.
         items: all there is, by key; sorted, several under a key where they differ.
         tensors: the same as a list.
+        account: what is not known of the program at these stages; nothing of one that is read from
+            a file, which does not hold it.
     """
 
     name: str
@@ -115,6 +118,7 @@ class Snapshot:
     stages: tuple[Stage, ...]
     hardware: str = ""
     items: Mapping[Key, tuple[Item, ...]] = field(default_factory=dict)
+    account: Account = field(default_factory=Account, compare=False)
 
     __document__ = ("name", "mesh", "partitioners", "stages", "hardware", "tensors")
 

@@ -1,4 +1,4 @@
-"""Sentences on standard error: folded for a person at a terminal, in one line for all else."""
+"""Sentences on standard error: as wide as tables are, and in one line where these are as well."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SPEC = r"P\((?:[^()\n]|\([^()\n]*\))*\)|\[[^\[\]\n]*\]"
 
 
 def tell(text: str, *, whole: str = "") -> None:
-    """Writes sentences to standard error, as wide as the terminal that shows them.
+    """Writes sentences to standard error, as wide as a table there would be (`output.columns`).
 
     Args:
         text: one or more lines; those that are indented, such as a place in a file, stay as they
@@ -45,8 +45,8 @@ def tell(text: str, *, whole: str = "") -> None:
         whole: what is not broken at its spaces, such as a file's name.
     """
     messages = None if sys.stderr is None else output.messages()
-    if messages is not None and messages.terminal:
-        text = "\n".join(folded(text, messages.columns or 80, whole=whole))
+    if messages is not None and messages.columns is not None:
+        text = "\n".join(folded(text, messages.columns, whole=whole))
     output.say(text)
 
 

@@ -12,6 +12,7 @@ import sys
 import typing
 from pathlib import Path
 
+import jax
 import pytest
 from own_process import in_own_process
 
@@ -346,8 +347,15 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     assert (seeded["name"], seeded["meshes"][0]) == ("r", "")
 
     said = " ".join(sdyscope("show", "run").out.split())
-    assert "argument n was on no mesh, then replicated" in said
-    assert "Place n on the mesh before the first call, with jax.device_put." in said
+    # Older JAX writes no sharding on a scalar: its modules are identical then.
+    if "counted" in changes:
+        assert jax.__version_info__ < (0, 10)
+        assert (
+            "argument n was on no mesh, then on a mesh data=8,one=1; an identical module Place n on"
+        ) in said
+    else:
+        assert "argument n was on no mesh, then replicated" in said
+        assert "Place n on the mesh before the first call, with jax.device_put." in said
     assert "argument s was not committed to a device, then committed to one device" in said
     assert "Commit s to the device before each call, with jax.device_put(x, device)." in said
     assert (

@@ -141,8 +141,8 @@ def test_a_mesh_that_does_not_fit_is_said_once(programs):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "error: The program needs 8 devices, and there are 6 (CPU), of 2 processes.\n"
-        "Give a smaller --mesh, --devices 4, which counts those of one process, or more "
-        "--processes.\n"
+        "Give a smaller --mesh, --devices 4, which counts those of one process, or more\n"
+        "  --processes.\n"
     )
 
 
@@ -180,7 +180,7 @@ def test_a_process_that_lowers_something_else_is_named(programs):
     assert (done.returncode, done.stdout) == (2, "")
     assert re.match(
         r"error: process 1 of 2 \(pid \d+ on .*\) "
-        r"has lowered a different program than process 0.\n",
+        r"has lowered a different program than\s+process 0.\n",
         done.stderr,
     )
 
@@ -299,7 +299,7 @@ def test_nobody_takes_the_port_before_the_first_process_listens_on_it():
 
 def test_wrong_usage_is_said_before_anything_is_started():
     done = run("mlp", processes="none")
-    assert "'none' is neither a positive number nor 'auto'" in done.stderr
+    assert "'none' is neither a positive number nor 'auto'" in " ".join(done.stderr.split())
     done = run("mlp", "--platform", "gpu")
     assert (done.returncode, done.stdout) == (2, "")
     assert "virtual CPU devices" in done.stderr

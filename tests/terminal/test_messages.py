@@ -91,10 +91,10 @@ def test_a_traceback_stays_as_python_prints_it():
     assert "\n".join(folded(text, 60)) == text
 
 
-def said(*words, columns=None):
+def said(*words, columns=None, **variables):
     """What a command says on standard error: to a terminal of that width, or into a pipe."""
     command = [sys.executable, "-m", "sdyscope", *words]
-    environment = {name: text for name, text in os.environ.items() if name != "COLUMNS"}
+    environment = {name: text for name, text in os.environ.items() if name != "COLUMNS"} | variables
     if columns is None:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         return done.stderr
@@ -126,3 +126,19 @@ def test_errors_are_as_wide_as_the_terminal_and_one_line_in_a_pipe():
     assert len(lines) > 3
     assert max(map(len, lines)) <= 60
     assert shown.split() == piped.split()
+
+
+def test_errors_keep_to_columns_that_are_set_as_tables_do():
+    file = "/nosuch/a folder/that is longer than a line/of-so-few-columns/models.snap"
+    assert said("snapshot", "mlp", "--check", "-o", file, COLUMNS="60").splitlines() == [
+        f"error: {file}:",
+        "  There is no such file to compare with.",
+        "--update writes it.",
+    ]
+    assert said("comms", "mlp", "--on", "tpu:v9", COLUMNS="60").splitlines() == [
+        "error: Invalid value for '--on': 'tpu:v9' names no hardware",
+        "  to compile for. Write cpu:8, tpu:v5e:4x4,",
+        "  tpu:v6e:16x16x2slices, cuda:h100:1x128x8, or devices",
+        "  (those present).",
+        "Try 'sdyscope comms --help'.",
+    ]

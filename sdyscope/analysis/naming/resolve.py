@@ -43,13 +43,13 @@ _WRAPPED = re.compile(r"[A-Za-z_]\w*\((?P<inside>.*)\)")
 
 def named_value(graph: OpGraph, value: ValueId) -> NamedValue:
     """A value of ``graph`` with its names."""
-    op = graph.ops[value[0]]
+    op = graph.within_calls(graph.ops[value[0]])
     ssa, source = ssa_name(graph, value), op.source
     if op.is_result and op.result in graph.returned:
         source = graph.ops[graph.returned[op.result][0]].source
     name = op_name(op)
     if op.is_result or op.is_argument:
-        name = _entry_name(graph, op) or op.scope or ssa
+        name = _entry_name(graph, op) or graph.ops[op.id].scope or ssa
     return NamedValue(value, name, ssa, op.kind, op.types[value[1]], source)
 
 
@@ -199,9 +199,7 @@ def _by_scope(graph: OpGraph, wanted: str, place: str | None = None) -> list[Nam
     plain = plain_scope(written_scope(wanted))
     if not plain:
         return []
-    ops = [
-        op for op in graph.operations() if op.types and (place is None or _is_of(op.source, place))
-    ]
+    ops = [op for op in graph.operations() if op.types and _is_of(graph, op, place)]
     named = [(op, path) for op in ops if (path := op_path(op))]
     tests: tuple[Callable[[str], bool], ...] = (
         lambda scope: scope == wanted,
@@ -229,7 +227,8 @@ def _by_row(graph: OpGraph, wanted: str) -> list[NamedValue]:
         return _by_line(graph, place) if place and match["count"] else []
     if name == "argument":  # of a region, without a name
         entries = [op for op in graph.ops if op.is_argument and not op.scope]
-        return _results_of(graph, [op for op in entries if not _entry_name(graph, op)])
+        unnamed = [op for op in entries if not _entry_name(graph, op)]
+        return _results_of(graph, [op for op in unnamed if _is_of(graph, op, place)])
     return (
         _by_boundary(graph, name, place)
         or (name != wanted and (_by_path(graph, name) or _by_scope(graph, name, place)))
@@ -241,7 +240,12 @@ def _by_variable(graph: OpGraph, wanted: str) -> list[NamedValue]:
     return [named_value(graph, value) for value in values_of_variable(graph, wanted)]
 
 
-def _is_of(source: SourceLocation | None, place: str) -> bool:
+def _is_of(graph: OpGraph, op: Op, place: str | None) -> bool:
+    """Whether an op is at the line that is named, if any is."""
+    return place is None or _is_line(graph.within_calls(op).source, place)
+
+
+def _is_line(source: SourceLocation | None, place: str) -> bool:
     """Whether a line is the one that is named; ``line 42`` stands below the name of its file."""
     if own := _OWN_LINE.fullmatch(place):
         return source is not None and source.line == int(own["line"])
@@ -264,7 +268,7 @@ def _by_boundary(graph: OpGraph, name: str, place: str | None) -> list[NamedValu
         scope = match["scope"] or ""
         if scope not in (annotation.path, within_program(annotation.path)):
             continue
-        if place is not None and not _is_of(annotation.source, place):
+        if place is not None and not _is_line(annotation.source, place):
             continue
         op = graph.ops[annotation.op]
         # GSPMD has an op for each, Shardy one for all.
@@ -288,8 +292,8 @@ def _by_numbers(graph: OpGraph, name: str, place: str | None) -> list[NamedValue
         op
         for op in graph.operations()
         if op.types
-        and (is_alike(path := op_name(op)) or is_alike(path.rpartition("/")[0]))
-        and (place is None or _is_of(op.source, place))
+        and (is_alike(path := op_name(graph.within_calls(op))) or is_alike(path.rpartition("/")[0]))
+        and _is_of(graph, op, place)
     ]
     return _results_of(graph, entries or ops)
 

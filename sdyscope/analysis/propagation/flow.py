@@ -276,9 +276,10 @@ class Flow:
             return op
         for result in range(len(op.types)):
             for node, _ in self.lowered_ids.get((op.id, result), ()):
-                return self.lowered.ops[node]
+                return self.lowered.within_calls(self.lowered.ops[node])
         ops = self.lowered.ops
-        return next((ops[node] for node in sids(op.scope) if node < len(ops)), op)
+        named = (ops[node] for node in sids(op.scope) if node < len(ops))
+        return next(map(self.lowered.within_calls, named), op)
 
     def scope(self, op: Op) -> str:
         """An op's scope in the program, without tags."""

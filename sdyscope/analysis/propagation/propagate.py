@@ -418,7 +418,7 @@ def _tensor(tensor: Tensor, ids: _Ids, sides: _Sides, author_known: bool) -> Pro
 
 def _inside(value: ValueId, ids: _Ids, sides: _Sides) -> ProgramValue:
     graph = sides[next(iter(ids))].graph
-    op = graph.ops[value[0]]
+    op = graph.within_calls(graph.ops[value[0]])
     type_ = op.types[value[1]]
     scope, primitive = scope_of(op)
     by_partitioner = _decided(ids, sides)

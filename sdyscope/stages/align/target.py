@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.graph.tags import sids
+from sdyscope.graph.types import parts_of_tuple
 from sdyscope.stages.align.tags import ATTRIBUTE
 from sdyscope.walk import reached
 
@@ -86,24 +87,25 @@ class AlignTarget:
         """The ops that use a value, each once, in program order."""
         return dict.fromkeys([node for node, _ in self.graph.users(value)])
 
-    def results(self, node: int) -> list[ValueId]:
-        """The results of an op; of one that has a tuple, those that are taken out of it."""
+    def results(self, node: int) -> list[ValueId | None]:
+        """The results of an op; of one that has a tuple, what is taken out of it.
+
+        None for a part of a tuple that nobody uses, which XLA takes out nowhere.
+        """
         types = self.graph.ops[node].types
         if not _is_tuple(types):
             return [(node, result) for result in range(len(types))]
-        taken = {
+        taken: dict[object, ValueId] = {
             self.graph.ops[user].attributes["index"]: (user, 0)
             for user in self.consumers((node, 0))
             if self.graph.ops[user].kind == "stablehlo.get_tuple_element"
         }
-        return [taken[index] for index in sorted(taken)]
+        return [taken.get(index) for index in range(len(parts_of_tuple(types[0])))]
 
     def result_types(self, node: int) -> Sequence[TensorType]:
         """The types of ``results``."""
         types = self.graph.ops[node].types
-        if not _is_tuple(types):
-            return types
-        return [self.type_of(value) for value in self.results(node)]
+        return parts_of_tuple(types[0]) if _is_tuple(types) else types
 
     def returned(self, owner: int, region: int) -> Sequence[ValueId]:
         """What a region returns."""

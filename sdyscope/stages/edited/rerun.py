@@ -6,13 +6,15 @@ import contextlib
 import gc
 import os
 import runpy
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import jax
 
@@ -26,6 +28,12 @@ from sdyscope.stages.edited.overlay import authors_modules
 from sdyscope.stages.recorder import hearing
 from sdyscope.stages.recorder.traced import traced_of
 from sdyscope.values.source import PACKAGE, innermost_line
+
+#: How many seconds a script may take at least, however fast it was when it was recorded.
+SHORTEST_LIMIT: Final = 600.0
+
+#: Seconds after which a script that went on is stopped again.
+_AGAIN = 5.0
 
 #: How many names an error lists.
 _LISTED = 8
@@ -62,11 +70,13 @@ class Rerun:
     Attributes:
         script: what is run.
         wanted: the program.
+        limit: seconds that it may take. It is stopped between two steps of Python.
         count: how often it was run.
     """
 
     script: PythonScript
     wanted: ScriptProgram
+    limit: float = SHORTEST_LIMIT
     count: int = 0
     _kept: frozenset[str] = field(default_factory=lambda: frozenset(sys.modules), repr=False)
 
@@ -74,7 +84,8 @@ class Rerun:
         """Runs the script until JAX lowers the program, and no further.
 
         Raises:
-            TargetError: it ends before, or fails; or this JAX does not tell what it lowers.
+            TargetError: it ends before, or fails, or takes longer than it may; or this JAX does not
+                tell what it lowers.
         """
         self.count += 1
         # What runs before have left: each compiles programs anew that take thousands of memory
@@ -85,10 +96,17 @@ class Rerun:
         waiting, ended = _Waiting(self.wanted), ""
         hearing.add(waiting)
         try:
-            with within(f"running {self.script.shown} ({self.count})"), self._as_started():
+            with (
+                within(f"running {self.script.shown} ({self.count})"),
+                self._as_started(),
+                _time_limit(self.limit),
+            ):
                 self._run()
         except _Reached:
             pass
+        except _TimeUpError:
+            if waiting.program is None:
+                raise self._too_long(waiting) from None
         except SystemExit as error:
             ended = "" if error.code in (None, 0) else f" with exit status {error.code}"
         except SdyscopeError:
@@ -168,16 +186,55 @@ class Rerun:
             else None,
         )
 
+    def _too_long(self, waiting: _Waiting) -> TargetError:
+        return TargetError(
+            f"`{self.script.shown}` was stopped after {self.limit:,.0f} s, and JAX has not lowered "
+            f"{self.wanted.words}.",
+            file=self.script.file or None,
+            hint=f"{_lowered_text(waiting)}. It may take ten times as long as when it was "
+            "recorded: does it wait for something?",
+        )
+
     def _ended(self, how: str, waiting: _Waiting) -> TargetError:
-        names = list(dict.fromkeys(waiting.names))[:_LISTED]
-        lowered = f"It lowered {one_of(names)}" if names else "It lowered nothing of its own"
         return TargetError(
             f"`{self.script.shown}` ended{how}, and JAX has not lowered {self.wanted.words}.",
             file=self.script.file or None,
             hint=waiting.failure
-            or f"{lowered}: the script is not what was recorded, or needs "
+            or f"{_lowered_text(waiting)}: the script is not what was recorded, or needs "
             "what is not here. Record it again.",
         )
+
+
+def _lowered_text(waiting: _Waiting) -> str:
+    names = list(dict.fromkeys(waiting.names))[:_LISTED]
+    return f"It lowered {one_of(names)}" if names else "It lowered nothing of its own"
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raises `_TimeUpError` inside after that long, and again where that is caught.
+
+    Signals only come to the main thread, and an alarm that somebody has set is theirs.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getitimer(signal.ITIMER_REAL)[0]:
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, _time_is_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _time_is_up(_: int, __: object) -> None:
+    raise _TimeUpError
+
+
+class _TimeUpError(BaseException):
+    """The script takes too long. No Exception: scripts go on after these."""
 
 
 class _Reached(BaseException):

@@ -9,6 +9,7 @@ from sdyscope.analysis.naming.resolve import resolve_value
 from sdyscope.analysis.propagation.propagate import propagate_document
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program
+from sdyscope.graph.locations import shared_scope
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
 from sdyscope.targets import resolve
@@ -110,3 +111,57 @@ def test_rows_of_repeated_layers_name_all_of_them():
     assert layered
     for name in layered[::4]:
         assert len(resolve_value(inspection.graph("shardy"), name)) % 4 == 0
+
+
+def calling(x, y):
+    """Functions of JAX: one of a line, and one that two lines call."""
+    with jax.named_scope("first"):
+        x = jnp.where(x > 0, x, 0.0)
+        variance = jnp.var(x, axis=0)
+    with jax.named_scope("second"):
+        return jnp.where(x > 1, x, 0.0), jnp.fft.fft(y), variance
+
+
+def test_what_stands_in_a_function_of_jax_has_the_scope_and_the_line_of_its_call():
+    mesh = compat.abstract_mesh(Mesh.of({"data": 4, "model": 2}))
+    arrays = abstract(mesh, (8, 16), "data"), abstract(mesh, (16, 8), "data")
+    inspection = Inspection(Program("calling", jax.jit(calling), arrays, mesh=mesh), ["shardy"])
+    graph, line = inspection.graph("shardy"), calling.__code__.co_firstlineno
+    rows = propagate_document(inspection).values
+    inside = [row for row in rows if row.section == "inside" and ":" in row.ssa]
+    assert len(inside) > 20
+    assert all(row.name.startswith(("first/jit(", "second/jit(", "jit(_where)")) for row in inside)
+    (fft,) = [row for row in inside if row.primitive == "fft"]
+    assert (fft.name, fft.source.line) == ("second/jit(fft)", line + 6)
+    assert {row.name: row.source.line for row in inside if "_var" in row.name} == {
+        "first/jit(_var)": line + 4,
+        "first/jit(_var)/jit(_where)": line + 4,
+    }
+    # JAX calls one function for both, or makes one for each; some versions say where the first is.
+    selects = {row.name: row.source for row in inside if row.primitive == "select_n"}
+    if "jit(_where)" in selects:
+        named = selects["jit(_where)"]
+        assert named is None or (jax.__version_info__ < (0, 8) and named.line == line + 3)
+    else:
+        lines = {name: source.line - line for name, source in selects.items()}
+        assert lines["first/jit(_where)"] == 3
+        assert lines["second/jit(_where)"] == 6
+    (named,) = resolve_value(graph, f"fft test_resolve.py:{line + 6}")[-1:]
+    assert (named.name, named.source.line) == ("second/jit(fft)/fft", line + 6)
+    for name in names_of_rows(inspection):
+        assert resolve_value(graph, name), name
+
+
+@pytest.mark.parametrize(
+    ("scopes", "shared"),
+    [
+        ([], ""),
+        (["jit(f)/a/clip"], "jit(f)/a/clip"),
+        (["jit(f)/a/clip", "jit(f)/b/clip"], "jit(f)/clip"),
+        (["jit(f)/a/clip", "jit(f)/a/b/clip"], "jit(f)/a/clip"),
+        (["jit(f)/a", "jit(f)/b"], "jit(f)"),
+        (["clip", "jit(f)/clip"], "clip"),
+    ],
+)
+def test_what_the_scopes_of_several_calls_have_in_common(scopes, shared):
+    assert shared_scope(scopes) == shared

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -237,3 +238,17 @@ def test_what_a_run_left_is_gone_at_the_next(script):
     finally:
         gc.enable()
         del own_process.left
+
+
+@pytest.mark.parametrize("catching", [False, True])
+def test_a_script_that_waits_is_stopped(script, monkeypatch, catching):
+    monkeypatch.setattr("sdyscope.stages.edited.rerun._AGAIN", 0.05)
+    wait = "while True: time.sleep(60)\n"
+    if catching:
+        wait = f"try:\n    time.sleep(60)\nexcept BaseException:\n    pass\n{wait}"
+    text = TRAIN.replace("import rerun_model\n", f"import rerun_model, time\n{wait}")
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(TargetError, match=r"was stopped after 0 s, and JAX has not lowered step"):
+        Rerun(script(text), wanted(8), limit=0.1)()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    assert signal.getsignal(signal.SIGALRM) == before

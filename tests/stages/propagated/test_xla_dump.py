@@ -515,3 +515,20 @@ def test_xlas_own_origins_and_steps():
     dump = xla_dump.xla_dump(tag(lowered.module, graph), graph, "shardy", 8, explained=True)
     assert "sdy.sharding_origins" in dump.text
     assert "sdy.propagation_edges" in dump.text
+
+
+def test_results_that_nobody_uses_are_no_other_types():
+    """GSPMD's dump has a tuple for an op of several results, and takes out what is used."""
+
+    @jax.jit
+    def largest(x):
+        return jnp.linalg.svd(x, full_matrices=False)[1].max()
+
+    x = jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=NamedSharding(DATA_MODEL, P("data")))
+    lowered = lower(Program("largest", largest, (x,), mesh=DATA_MODEL), "gspmd")
+    graph = build(lowered.module)
+    propagated = propagated_by_xla(lowered, graph)
+    assert propagated.not_aligned == ()
+    (svd,) = [op for op in graph.operations() if len(op.types) > 1]
+    fates = [propagated.values[svd.id, result].fate for result in range(len(svd.types))]
+    assert fates == ["folded", "kept", "folded", "folded", "kept"]
