@@ -43,10 +43,12 @@ def bound_text(*, at_least: bool, at_most: bool) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """`12%`, `<1%`; a dash of nothing."""
+    """`12%`, `<1%`, `>99%`; a dash of nothing."""
     if not whole:
         return "-"
     share = 100 * part / whole
+    if part < whole and share >= 99.5:
+        return ">99%"
     return f"{share:.0f}%" if share >= 0.5 or not part else "<1%"
 
 

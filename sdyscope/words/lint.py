@@ -10,7 +10,7 @@ from sdyscope.errors import did_you_mean, indefinite
 from sdyscope.facts import lint as facts
 from sdyscope.facts.sharded import Sharded
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.counts import counted, listed, sentence, size, times_text
+from sdyscope.words.counts import counted, listed, percent, sentence, size, times_text
 from sdyscope.words.mesh import (
     listed_axes,
     over_text,
@@ -100,7 +100,7 @@ def _under_sharded(fact: facts.UnderSharded) -> Said:
     names = listed_axes(axis for axis, _ in fact.missing)
     places = ", ".join(f"dimension {dim} on {listed_axes([axis])}" for axis, dim in fact.missing)
     if fact.shares:
-        most = listed([f"{share:.0%}" for share in fact.shares])
+        most = listed(list(dict.fromkeys(percent(share, 1) for share in fact.shares)))
         message = (
             f"It is not sharded on {names}, as {most} of the bytes of {fact.group} are: a device "
             f"holds {size(fact.sharded.bytes_per_device)} of it, {size(fact.saves)} more than it "

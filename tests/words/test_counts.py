@@ -20,7 +20,15 @@ def test_counted(count, words, said):
 
 @pytest.mark.parametrize(
     ("part", "whole", "said"),
-    [(1, 8, "12%"), (1, 1000, "<1%"), (0, 8, "0%"), (3, 2, "150%"), (1, 0, "-")],
+    [
+        (1, 8, "12%"),
+        (1, 1000, "<1%"),
+        (0, 8, "0%"),
+        (3, 2, "150%"),
+        (1, 0, "-"),
+        (999, 1000, ">99%"),
+        (8, 8, "100%"),
+    ],
 )
 def test_percent(part, whole, said):
     assert percent(part, whole) == said
