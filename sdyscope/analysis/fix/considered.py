@@ -140,12 +140,9 @@ class Considered:
         for expression in expressions(self.graph, self.workshop.spans, self.workshop.editable):
             if any(self.graph.ops[node].is_constraint for node, _ in expression.values):
                 continue  # What is constrained there already is edited at its constraint.
-            weights = [about.values[value] for value in expression.values if value in about.values]
-            sent = sum(weight.sent for weight in weights)
-            if sent < _LEAST * (total or 1.0):
-                continue
-            axes = list(dict.fromkeys(axis for weight in weights for axis in weight.names))
-            weighted.append((sent, expression, axes))
+            weight = about.of_values(expression.values)
+            if weight.sent >= _LEAST * (total or 1.0):
+                weighted.append((weight.sent, expression, weight.names))
         # Of those on the same chains the first decides for all behind it.
         weighted.sort(key=lambda each: (-each[0], each[1].values))
         for sent, expression, axes in weighted[: self.effort.expressions]:

@@ -48,15 +48,25 @@ class Evidence:
 
     Attributes:
         annotations: by kind and path, or by kind and line, of what is written in the program.
-        values: by value of the lowered module, on the way from an annotation to a collective.
+        parts: bytes and mesh axes of each part of a collective.
+        values: which parts, by value of the lowered module, it is on the way to.
     """
 
     annotations: dict[tuple[str, str], Weight] = field(default_factory=dict)
-    values: dict[ValueId, Weight] = field(default_factory=dict)
+    parts: list[tuple[float, list[str]]] = field(default_factory=list)
+    values: dict[ValueId, list[int]] = field(default_factory=dict)
 
     def of(self, annotation: Annotation) -> Weight | None:
         """What is known of an annotation of the lowered module."""
         return self.annotations.get(_key(annotation))
+
+    def of_values(self, values: Iterable[ValueId]) -> Weight:
+        """What is known of values, such as those of one expression; each collective once."""
+        weight = Weight()
+        parts = (part for value in values for part in self.values.get(value, ()))
+        for part in dict.fromkeys(parts):
+            weight.add(*self.parts[part])
+        return weight
 
     def sent_for(self, annotations: Iterable[Annotation]) -> float:
         """Bytes that are sent for some of them, those of one line or tensor once."""
@@ -95,7 +105,8 @@ def evidence(program: Staged, collectives: Collectives) -> Evidence:
                     weighed.annotations.setdefault(key, Weight()).add(sent, axes)
             if explainer is not None:
                 for value in _values(explainer, collective, part):
-                    weighed.values.setdefault(value, Weight()).add(sent, axes)
+                    weighed.values.setdefault(value, []).append(len(weighed.parts))
+                weighed.parts.append((sent, axes))
     return weighed
 
 

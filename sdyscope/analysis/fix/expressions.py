@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sdyscope.analysis.naming.evaluations import results_and_cotangents
+from sdyscope.analysis.naming.evaluations import evaluated, results_and_cotangents
 from sdyscope.facts.propagated import ValueId
-from sdyscope.graph import Op, OpGraph
+from sdyscope.graph import OpGraph
 from sdyscope.patches.source import Span
 
 
@@ -43,22 +43,18 @@ def expressions(
         spans: the frames of each op, innermost first.
         editable: whether a file is one to edit.
     """
-    evaluated: dict[Span, dict[tuple[Span, ...], list[Op]]] = {}
-    for op in graph.operations():
-        frames = spans.get(op.id, ())
-        if op.id in graph.inside_shard_maps:
-            continue
-        for depth, span in enumerate(frames):
-            if editable(span.file):
-                outer = tuple(frames[depth + 1 :])
-                evaluated.setdefault(span, {}).setdefault(outer, []).append(op)
-    for span, each in evaluated.items():
-        values: list[ValueId] = []
-        cotangents: list[ValueId] = []
-        for ops in each.values():
-            results, back = results_and_cotangents(graph, ops)
-            values += results
-            cotangents += back
+    framed = (
+        (op, spans.get(op.id, ()))
+        for op in graph.operations()
+        if op.id not in graph.inside_shard_maps
+    )
+    every: dict[Span, tuple[list[ValueId], list[ValueId]]] = {}
+    for span, _, place in evaluated(framed, lambda span: span):
+        if editable(span.file):
+            known = every.setdefault(span, ([], []))
+            for sofar, more in zip(known, results_and_cotangents(graph, place), strict=True):
+                sofar += more
+    for span, (values, cotangents) in every.items():
         types = {graph.ops[node].types[result] for node, result in values}
         first = next(iter(types), None)
         if len(types) != 1 or first is None or not first.shape or None in first.shape:

@@ -137,8 +137,8 @@ def _weights(annotations: Iterable[Annotation], about: Evidence) -> Iterator[Wei
     """What is sent for annotations, each place once, and for their values."""
     seen: dict[int, Weight] = {}
     for annotation in annotations:
-        for weight in (about.of(annotation), about.values.get((annotation.op, 0))):
-            if weight is not None:
+        for weight in (about.of(annotation), about.of_values([(annotation.op, 0)])):
+            if weight is not None and weight.sent:
                 seen[id(weight)] = weight
     yield from seen.values()
 

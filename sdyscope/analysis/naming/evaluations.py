@@ -2,51 +2,162 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
+from sdyscope.graph.op_kinds import TERMINATORS
 
 #: What JAX calls ops of a backward pass, and forward ops that it computes once more for that.
 _BACKWARD, _AGAIN = "transpose(", "rematted_computation"
 
-
-def is_backward(op: Op) -> bool:
-    """Whether an op is of a backward pass, and not of the forward pass computed once more."""
-    return _BACKWARD in op.scope and _AGAIN not in op.scope
+#: What takes values that the backward pass needs out of a loop's body, or into its stack of them.
+_KEEPERS = TERMINATORS | {"func.call"}
 
 
-def results_and_cotangents(
-    graph: OpGraph, ops: Sequence[Op]
-) -> tuple[list[ValueId], list[ValueId]]:
-    """What the ops of one evaluation give, and the cotangents of that where they are known."""
+class _Frame(Protocol):
+    @property
+    def file(self) -> str: ...
+
+
+FrameT = TypeVar("FrameT", bound=_Frame)
+PlaceT = TypeVar("PlaceT", bound=Hashable)
+
+
+@dataclass(slots=True)
+class Evaluated:
+    """The ops that a place in the source gives where it is reached by the same calls.
+
+    Attributes:
+        ops: each with the number of the visit; it is another one in each turn of a Python loop.
+    """
+
+    ops: list[tuple[int, Op]] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """A place that is reached by some calls, in one block and pass.
+
+    Attributes:
+        inside: the places in what is called there.
+        last: the last of these in each file.
+        visits: how often the calling function went on to another line and may be back.
+    """
+
+    inside: dict[Hashable, _Node] = field(default_factory=dict)
+    last: dict[str, _Node] = field(default_factory=dict)
+    visits: int = 0
+
+
+def evaluated(
+    ops: Iterable[tuple[Op, Sequence[FrameT]]], place: Callable[[FrameT], PlaceT]
+) -> Iterator[tuple[PlaceT, FrameT, Evaluated]]:
+    """What each place in the source gives, by the calls that lead to it.
+
+    A place is visited again once its function, or one that calls it, has gone on to another place
+    of the same file. A loop of nothing but one place can't be told from one visit.
+
+    Args:
+        ops: in program order, with their frames, innermost first.
+        place: the piece of source that a frame stands for.
+
+    Yields:
+        Each place, a frame of it, and its ops.
+    """
+    roots: dict[tuple[str, int | None], _Node] = {}
+    every: dict[tuple[Hashable, ...], tuple[PlaceT, FrameT, Evaluated]] = {}
+    for op, frames in ops:
+        node = roots.setdefault((_pass(op), op.parent), _Node())
+        visit = 0
+        path: tuple[Hashable, ...] = ()
+        for frame in reversed(frames):
+            at = place(frame)
+            inside = node.inside.setdefault(at, _Node())
+            before = node.last.get(frame.file)
+            if before is not inside:
+                if before is not None:
+                    before.visits += 1
+                node.last[frame.file] = inside
+            is_within = at in path  # A part of that, as rules of differentiation are.
+            node, visit, path = inside, visit + inside.visits, (*path, at)
+            if is_within:
+                continue
+            if path not in every:
+                every[path] = at, frame, Evaluated()
+            every[path][2].ops.append((visit, op))
+    yield from every.values()
+
+
+def _pass(op: Op) -> str:
+    return _AGAIN if _AGAIN in op.scope else _BACKWARD if _BACKWARD in op.scope else ""
+
+
+def results_and_cotangents(graph: OpGraph, place: Evaluated) -> tuple[list[ValueId], list[ValueId]]:
+    """What a place gives at each visit, and the cotangents of that where they are known."""
+    own = {op.id for _, op in place.ops}
+    visits: dict[str, dict[tuple[int | None, int], list[Op]]] = {"": {}, _AGAIN: {}, _BACKWARD: {}}
+    for visit, op in place.ops:
+        if op.parent not in own:
+            visits[_pass(op)].setdefault((op.parent, visit), []).append(op)
+    nested = {op.id for _, op in place.ops if op.parent in own}
+    forward = [_leaving(graph, ops, nested) for ops in visits[""].values()]
+    again = [_leaving(graph, ops, nested) for ops in visits[_AGAIN].values()]
+    values = [value for value in (*forward, *again) if value is not None]
+    # The backward pass has them the other way round.
+    backward = [*visits[_BACKWARD].values()][::-1]
+    cotangents: list[ValueId] = []
+    if len(backward) == len(forward):
+        for value, ops in zip(forward, backward, strict=True):
+            if value is not None:
+                entering = _entering(graph, ops, value)
+                cotangents += entering if len(entering) == 1 else []
+    return values, cotangents
+
+
+def _leaving(graph: OpGraph, ops: Sequence[Op], nested: set[int]) -> ValueId | None:
+    """The value of some ops that the rest of the program uses.
+
+    It is the last one that ops of the same pass use; else the first that is returned or given to a
+    function, for what the backward pass needs is behind it; else, where all is computed once more,
+    the last one that the backward pass uses.
+    """
+    own = {op.id for op in ops} | nested
+    used: ValueId | None = None
+    returned: tuple[int, ValueId] | None = None
+    for op in ops:
+        for user, edge in graph.uses(op):
+            if user.id in own or edge.kind not in ("data", "capture"):
+                continue
+            value = op.id, edge.result
+            if user.is_result or user.kind in _KEEPERS:
+                number = user.result if user.is_result else edge.operand
+                returned = min(filter(None, (returned, (number, value))))
+            elif _pass(user) == _pass(op):
+                used = value
+    if used is None and returned is not None:
+        used = returned[1]
+    if used is None and ops and _pass(ops[0]) == _AGAIN:
+        outside = (
+            (op.id, edge.result)
+            for op in ops
+            for user, edge in graph.uses(op)
+            if user.id not in own and edge.kind in ("data", "capture")
+        )
+        used = max(outside, default=None)
+    return used
+
+
+def _entering(graph: OpGraph, ops: Sequence[Op], value: ValueId) -> set[ValueId]:
+    """Values of the backward pass, of the type of a forward value, that some of its ops use."""
     own = {op.id for op in ops}
-    top = [op for op in ops if op.parent not in own]
-    forward = [op for op in top if _BACKWARD not in op.scope]
-    again = [op for op in top if _AGAIN in op.scope]
-    backward = [op for op in top if is_backward(op)]
-    values = [
-        value for part in (forward, again) if (value := _leaving(graph, part, own)) is not None
-    ]
-    if not values:
-        return [], []
-    node, result = values[0]
+    node, result = value
     wanted = graph.ops[node].types[result]
-    entering = {
+    return {
         (producer.id, edge.result)
-        for op in backward
+        for op in ops
         for producer, edge in graph.operands(op)
         if producer.id not in own and edge.type == wanted and _BACKWARD in producer.scope
     }
-    return values, list(entering) if len(entering) == 1 else []
-
-
-def _leaving(graph: OpGraph, ops: Sequence[Op], own: set[int]) -> ValueId | None:
-    """The last value of some ops that others of the same pass use."""
-    last: ValueId | None = None
-    for op in ops:
-        for user, edge in graph.uses(op):
-            outside = user.id not in own and edge.kind in ("data", "capture")
-            if outside and (_BACKWARD not in user.scope or _AGAIN in op.scope):
-                last = (op.id, edge.result)
-    return last

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
 
-from sdyscope.analysis.naming.evaluations import is_backward, results_and_cotangents
+from sdyscope.analysis.naming.evaluations import evaluated, results_and_cotangents
 from sdyscope.analysis.source.text import read_lines
 from sdyscope.facts.propagated import ValueId
-from sdyscope.graph import Op, OpGraph
+from sdyscope.graph import OpGraph
 from sdyscope.values.source import SourceLocation
-
-_Stack: TypeAlias = tuple[SourceLocation, ...]
 
 #: How Python calls functions that are a part of a statement.
 _EXPRESSIONS = ("<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
@@ -33,48 +29,23 @@ def values_of_variable(graph: OpGraph, name: str) -> list[ValueId]:
         return []
     files = dict.fromkeys(op.source.file for op in graph.ops if op.source is not None)
     statements = {file: lines for file in files if (lines := _assignments(file, name))}
-    placed = [op for op in graph.operations() if op.location.frames] if statements else []
+    if not any(statements.values()):
+        return []
+
+    def place(frame: SourceLocation) -> tuple[str, int | None]:
+        """The statement that a frame is in, by its first line, and any other line for itself."""
+        for lines in statements.get(frame.file, ()):
+            if frame.line in lines:
+                return frame.file, lines.start
+        return frame.file, frame.line
+
+    framed = ((op, op.location.frames) for op in graph.operations())
     values: dict[ValueId, None] = {}
-    for file, spans in statements.items():
-        for span in spans:
-            for ops in _evaluations(placed, file, span):
-                values |= dict.fromkeys(results_and_cotangents(graph, ops)[0])
+    for _, frame, ops in evaluated(framed, place):
+        is_of = any(frame.line in lines for lines in statements.get(frame.file, ()))
+        if is_of and not frame.function.endswith(_EXPRESSIONS):
+            values |= dict.fromkeys(results_and_cotangents(graph, ops)[0])
     return sorted(values)
-
-
-def _evaluations(placed: Sequence[Op], file: str, span: range) -> Iterator[list[Op]]:
-    """The ops of a statement, each time that it is evaluated.
-
-    It is, again, once its call or one around that has gone on to another line. A loop of nothing
-    but the statement can't be told from one evaluation of it.
-    """
-    current: dict[_Stack, list[Op]] = {}
-    for op in placed:
-        frames = op.location.frames
-        outers = [
-            frames[depth + 1 :]
-            for depth, frame in enumerate(frames)
-            if frame.file == file and frame.line in span
-            if not frame.function.endswith(_EXPRESSIONS)
-        ]
-        for outer, ops in [*current.items()]:
-            beside = op.parent == ops[0].parent and not is_backward(op)
-            if outer not in outers and beside and _has_gone_on(frames, outer, file, span):
-                yield current.pop(outer)
-        for outer in outers:
-            current.setdefault(outer, []).append(op)
-    yield from current.values()
-
-
-def _has_gone_on(frames: _Stack, outer: _Stack, file: str, span: range) -> bool:
-    """Whether an op of these frames is traced after a statement that was called by ``outer``."""
-    for frame, other in zip(reversed(frames), reversed(outer), strict=False):
-        if frame != other:
-            return frame.file == other.file and frame.line != other.line
-    if len(frames) <= len(outer):
-        return False
-    frame = frames[-len(outer) - 1]
-    return frame.file == file and frame.line not in span
 
 
 def _assignments(file: str, name: str) -> list[range]:
