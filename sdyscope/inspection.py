@@ -363,16 +363,19 @@ class Inspection(Staged, Displayed):
     ) -> Snapshot:
         """What the shardings are, as text that can be reviewed and compared; docs/snapshot.md.
 
+        A partitioner that the program can't be lowered under is left out, as long as another is
+        there; the snapshot's ``account`` says so.
+
         Args:
             stages: which stages to look at; by default all but ``compiled``, for which the
                 program is compiled.
             on: what to compile for, as ``compiled`` takes it.
-            partial: whether a partitioner that the program can't be lowered under, or a stage that
-                a compiler refuses, is left out and told in the snapshot's ``account``, as long as
-                another is there; by default where no stages are named.
+            partial: whether a stage that a compiler refuses is left out, too, as long as another is
+                there; by default where no stages are named.
 
         Raises:
-            CompilerError: what is not left out is refused, or there is nothing else.
+            CompilerError: the program can't be lowered, or a compiler refuses a stage that is not
+                left out.
             TargetError: what was requested is asked of a file, or there is no such hardware.
         """
         from sdyscope.snapshots import take

@@ -138,8 +138,6 @@ def test_what_a_partitioner_cannot_lower_is_a_result():
         ("refused", "lowered")
     ]
     assert list(snapshot.account.refused) == ["gspmd"]
-    with pytest.raises(CompilerError):
-        inspection.snapshot(partial=False)
 
 
 def test_a_program_that_does_not_trace_says_where():

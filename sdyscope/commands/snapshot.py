@@ -116,7 +116,7 @@ def command(
     now: list[Snapshot] = []
     accounts: dict[str, Account] = {}
     for inspection in opened:
-        taken = _taken(inspection, before.get(inspection.name), stages, on, partial)
+        taken = _taken(inspection, before.get(inspection.name), partitioner, stages, on, partial)
         now.append(taken)
         if taken.account:
             accounts[inspection.name] = taken.account
@@ -240,13 +240,16 @@ def _chosen(opened: opening.Opened, before: Collection[str]) -> tuple[Inspection
 def _taken(
     inspection: Inspection,
     before: Snapshot | None,
+    partitioner: str | None,
     stages: tuple[Stage, ...] | None,
     on: Hardware | None,
     partial: bool,
 ) -> Snapshot:
-    """A program as it is now, under all partitioners that were asked for or that the file has."""
-    for failure in inspection.failures.values():
-        raise failure
+    """A program as it is now, under every partitioner that was asked for or that the file has."""
+    needed = (partitioner,) if before is None else (partitioner, *before.partitioners)
+    for refused, failure in inspection.failures.items():
+        if refused in needed:
+            raise failure
     chosen = stages if stages is not None or before is None else before.stages
     hardware: Hardware | str | None = on
     if on is None and before is not None and before.hardware and not inspection.is_compiled:

@@ -46,7 +46,9 @@ def take(
     name: str | None = None,
     partial: bool | None = None,
 ) -> Snapshot:
-    """What a program's shardings are, under every partitioner that it is lowered under.
+    """What a program's shardings are, under every partitioner that it can be lowered under.
+
+    Under which it can't, the account says.
 
     Args:
         staged: the program.
@@ -55,19 +57,16 @@ def take(
             of a module read from a file.
         on: what to compile for, as ``Inspection.compiled`` takes it.
         name: what to call it; by default the program's name.
-        partial: whether a partitioner that the program can't be lowered under, or a stage that a
-            compiler refuses, is left out and told in the account, as long as another is there; by
-            default where no stages are named.
+        partial: whether a stage that a compiler refuses is left out, too, as long as another is
+            there; by default where no stages are named.
 
     Raises:
-        CompilerError: the program can't be lowered under any partitioner, or what is not left out
-            is refused.
+        CompilerError: the program can't be lowered under any partitioner, or a compiler refuses a
+            stage that is not left out.
         TargetError: what was requested is asked of a file, or there is no such hardware.
         MissingStageError: a compiled program's text is asked for an earlier stage.
     """
     partial = stages is None if partial is None else partial
-    for failure in () if partial else staged.failures.values():
-        raise failure
     is_known = staged.program is not None and staged.traced is not None
     if stages is None:
         stages = ("compiled",) if staged.is_compiled else DEFAULT if is_known else DEFAULT[1:]

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sdyscope.inspection import Inspection
+from sdyscope.commands.snapshot import _taken
+from sdyscope.errors import CompilerError
+from sdyscope.inspection import Inspection, of_modules
 from sdyscope.process import output
 from sdyscope.snapshots import compare, read_snapshots, update
 from sdyscope.targets import resolve
@@ -299,3 +301,17 @@ def test_another_mesh_is_said_first(sdyscope, tmp_path):
     changes = compared["blocks"]["changes"]
     assert [change["same_spec"] for change in changes] == [True] * len(changes)
     assert {"kind": "argument", "name": "params['w1']", "count": 1} in changes[0]["tensors"]
+
+
+def test_a_recorded_program_without_one_partitioner_is_written_and_a_file_with_both_is_held():
+    lowered = Inspection(resolve("mlp"), ["shardy", "gspmd"])
+    refused = CompilerError("exported with Shardy alone")
+    program = of_modules({"shardy": lowered.lowered["shardy"]}, {"gspmd": refused})
+    taken = _taken(program, None, None, None, None, False)
+    assert taken.partitioners == ("shardy",)
+    assert taken.account.refused == {"gspmd": refused.message}
+    again = _taken(program, taken, None, None, None, False)
+    assert compare(taken, again).is_same
+    for before, partitioner in ((lowered.snapshot(), None), (taken, "gspmd")):
+        with pytest.raises(CompilerError, match="exported with Shardy alone"):
+            _taken(program, before, partitioner, None, None, True)
