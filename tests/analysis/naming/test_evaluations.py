@@ -58,6 +58,9 @@ def test_what_the_backward_pass_keeps_of_a_place_is_not_its_value():
     assert (hidden, doubled) == (["tanh"], ["multiply"])
 
 
+@pytest.mark.skipif(
+    jax.__version_info__ < (0, 8), reason="this JAX has what it computes again at the checkpoint"
+)
 def test_what_a_checkpoint_computes_again_is_a_value_too():
     again = places(lambda weights, x: jax.checkpoint(unrolled)(weights, x))
     assert again == {1: [(["tanh"] * 3, 0)], 2: [(["multiply"] * 3, 0)]}
