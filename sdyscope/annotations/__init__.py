@@ -15,3 +15,4 @@ from sdyscope.annotations.names import within_program as within_program
 from sdyscope.annotations.read import num_partitions as num_partitions
 from sdyscope.annotations.read import other_attributes as other_attributes
 from sdyscope.annotations.read import read_annotations as read_annotations
+from sdyscope.annotations.values import annotated_value as annotated_value

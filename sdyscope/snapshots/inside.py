@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from sdyscope.annotations import Annotation, split_scope
+from sdyscope.annotations import Annotation, annotated_value, split_scope
 from sdyscope.errors import ConversionError
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
@@ -46,19 +46,14 @@ class Decided:
 
     def tensor(self, there: Annotation) -> str:
         """What was decided for a tensor that is annotated."""
-        is_shardy = self.propagated.partitioner == "shardy"
-        index = there.index or 0
-        if there.kind == "result":
-            return self.value((self.graph.results()[index].id, 0))
-        if there.kind == "shard_map input":
-            return self._input(there, index) if is_shardy else self._operand(there.op, 0)
-        is_many = there.kind == "shard_map output" and is_shardy
-        return self.value((there.op, index if is_many else 0))
+        if there.kind == "shard_map input" and self.propagated.partitioner == "shardy":
+            return self._input(there, there.index or 0)
+        return self.value(annotated_value(self.graph, there))
 
-    def value(self, value: ValueId) -> str:
+    def value(self, value: ValueId | None) -> str:
         """What was decided for a value."""
-        decided = self.propagated.values.get(value)
-        if decided is None:
+        decided = None if value is None else self.propagated.values.get(value)
+        if value is None or decided is None:
             return "not in the module"
         op = self.graph.ops[value[0]]
         if decided.fate in _FATES:
@@ -77,13 +72,6 @@ class Decided:
             except ConversionError:
                 pass  # Its axes are of a mesh that is not known: as it is written.
         return str(sharding)
-
-    def _operand(self, op: int, index: int) -> str:
-        operands = self.graph.operands(op)
-        if index >= len(operands):
-            return "not in the module"
-        producer, edge = operands[index]
-        return self.value((producer.id, edge.result))
 
     def _input(self, there: Annotation, index: int) -> str:
         """An input of a ``shard_map`` at its boundary."""

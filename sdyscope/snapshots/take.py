@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.naming.structure import Marks
-from sdyscope.annotations import Annotation
+from sdyscope.annotations import Annotation, annotated_value
 from sdyscope.errors import CompilerError, ConversionError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.propagated import ValueId
 from sdyscope.facts.sharded import requested_open_dims
 from sdyscope.facts.snapshots import STAGES, Item, Stage, StageText
 from sdyscope.facts.tensors import Tensor
@@ -171,8 +172,7 @@ class _Taken:
             for partitioner in self.staged.lowered:
                 there = tensor.lowered.get(partitioner)
                 if there is not None and kind not in ("argument", "result"):
-                    index = (there.index or 0) if kind == "shard_map output" else 0
-                    self._written.setdefault(partitioner, set()).add((there.op, index))
+                    self._written.setdefault(partitioner, set()).add(self._own(there, partitioner))
                 for stage in self.stages:
                     text = self.text(stage, tensor, partitioner, there)
                     if text is not None:
@@ -186,6 +186,11 @@ class _Taken:
             first = tensor.lowered.get(self._first)
             self._ops.setdefault(key, []).append(-1 if first is None else first.op)
             yield key, Item(cells_of(texts))
+
+    def _own(self, there: Annotation, partitioner: Partitioner) -> ValueId:
+        """The value that a block stands for; what goes into a ``shard_map`` is another's, too."""
+        value = annotated_value(self.staged.graph(partitioner), there)
+        return (there.op, 0) if value is None or there.kind == "shard_map input" else value
 
     @property
     def _first(self) -> Partitioner:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from sdyscope.annotations import annotated_value
 from sdyscope.errors import ConversionError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
@@ -34,7 +35,6 @@ def requested_shardings(
         partitioner: whose module.
         graph: its op graph.
     """
-    results = graph.results()
     requested: dict[ValueId, Sharding] = {}
     for tensor in table.tensors:
         asked, there = tensor.requested, tensor.lowered.get(partitioner)
@@ -42,10 +42,9 @@ def requested_shardings(
             continue
         if there.kind == "shard_map input":
             continue
-        of_op = there.kind == "shard_map output" and partitioner == "shardy"
-        value = (there.op, (there.index or 0) if of_op else 0)
-        if there.kind == "result" and there.index is not None:
-            value = (results[there.index].id, 0)
+        value = annotated_value(graph, there)
+        if value is None:
+            continue
         sharding = _written(
             asked.sharding,
             len(asked.shape),

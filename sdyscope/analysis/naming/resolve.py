@@ -14,12 +14,17 @@ import re
 from collections.abc import Callable
 
 from sdyscope.analysis.naming.variables import values_of_variable
-from sdyscope.annotations import op_name, op_path, read_annotations, within_program
+from sdyscope.annotations import (
+    annotated_value,
+    op_name,
+    op_path,
+    read_annotations,
+    within_program,
+)
 from sdyscope.errors import TargetError, did_you_mean
 from sdyscope.facts.propagated import NamedValue, ValueId
 from sdyscope.facts.tensors import TensorTable
 from sdyscope.graph import Op, OpGraph, written_scope
-from sdyscope.graph.op_kinds import REGIONS
 from sdyscope.values.source import IN_TEXT, SourceLocation
 
 #: How many close matches an error names.
@@ -270,14 +275,9 @@ def _by_boundary(graph: OpGraph, name: str, place: str | None) -> list[NamedValu
             continue
         if place is not None and not _is_line(annotation.source, place):
             continue
-        op = graph.ops[annotation.op]
-        # GSPMD has an op for each, Shardy one for all.
-        position = (annotation.index or 0) if op.kind in REGIONS else 0
-        if match["side"] == "output":
-            values[op.id, position] = None
-        else:
-            producer, edge = graph.operands(op)[position]
-            values[producer.id, edge.result] = None
+        value = annotated_value(graph, annotation)
+        if value is not None:
+            values[value] = None
     return [named_value(graph, value) for value in values]
 
 

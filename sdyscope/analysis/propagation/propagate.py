@@ -13,7 +13,13 @@ from sdyscope.analysis.naming.resolve import ssa_name
 from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.analysis.propagation.explain import propagations
 from sdyscope.analysis.propagation.replay import Moved, Replay
-from sdyscope.annotations import Annotation, AnnotationKind, scope_of, shown_name
+from sdyscope.annotations import (
+    Annotation,
+    AnnotationKind,
+    annotated_value,
+    scope_of,
+    shown_name,
+)
 from sdyscope.errors import TargetError
 from sdyscope.facts.account import Account
 from sdyscope.facts.decided import DecidedValue
@@ -300,24 +306,12 @@ class _Side:
         there = tensor.lowered.get(partitioner)
         if there is None:
             return None
-        match there.kind:
-            case "result":
-                results = self.graph.results()
-                return None if there.index is None else _Meant((results[there.index].id, 0))
-            case "shard_map input":
-                operands = self.graph.operands(there.op)
-                # GSPMD has an op for each input, Shardy one for all.
-                index = (there.index or 0) if partitioner == "shardy" else 0
-                if index >= len(operands):
-                    return None
-                producer, edge = operands[index]
-                value = (producer.id, edge.result)
-                if partitioner == "gspmd":
-                    return _Meant(value)
-                return _Meant(value, self._boundary(there), there)
-            case "shard_map output" if partitioner == "shardy":
-                return _Meant((there.op, there.index or 0))
-        return _Meant((there.op, 0))
+        value = annotated_value(self.graph, there)
+        if value is None:
+            return None
+        if there.kind == "shard_map input" and partitioner == "shardy":
+            return _Meant(value, self._boundary(there), there)
+        return _Meant(value)
 
     def _boundary(self, there: Annotation) -> TensorSharding | None:
         """The sharding of an input of a `shard_map` after propagation, under Shardy."""
