@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
@@ -26,15 +26,9 @@ FrameT = TypeVar("FrameT", bound=_Frame)
 PlaceT = TypeVar("PlaceT", bound=Hashable)
 
 
-@dataclass(slots=True)
-class Evaluated:
-    """The ops that a place in the source gives where it is reached by the same calls.
-
-    Attributes:
-        ops: each with the number of the visit; it is another one in each turn of a Python loop.
-    """
-
-    ops: list[tuple[int, Op]] = field(default_factory=list)
+Visits: TypeAlias = Sequence[tuple[int, Op]]
+"""The ops that a place in the source gives where it is reached by the same calls, each with the
+number of the visit; it is another one in each turn of a Python loop."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +48,7 @@ class _Node:
 
 def evaluated(
     ops: Iterable[tuple[Op, Sequence[FrameT]]], place: Callable[[FrameT], PlaceT]
-) -> Iterator[tuple[PlaceT, FrameT, Evaluated]]:
+) -> Iterator[tuple[PlaceT, FrameT, Visits]]:
     """What each place in the source gives, by the calls that lead to it.
 
     A place is visited again once its function, or one that calls it, has gone on to another place
@@ -68,7 +62,7 @@ def evaluated(
         Each place, a frame of it, and its ops.
     """
     roots: dict[tuple[str, int | None], _Node] = {}
-    every: dict[tuple[Hashable, ...], tuple[PlaceT, FrameT, Evaluated]] = {}
+    every: dict[tuple[Hashable, ...], tuple[PlaceT, FrameT, list[tuple[int, Op]]]] = {}
     for op, frames in ops:
         node = roots.setdefault((_pass(op), op.parent), _Node())
         visit = 0
@@ -85,9 +79,7 @@ def evaluated(
             node, visit, path = inside, visit + inside.visits, (*path, at)
             if is_within:
                 continue
-            if path not in every:
-                every[path] = at, frame, Evaluated()
-            every[path][2].ops.append((visit, op))
+            every.setdefault(path, (at, frame, []))[2].append((visit, op))
     yield from every.values()
 
 
@@ -95,14 +87,19 @@ def _pass(op: Op) -> str:
     return _AGAIN if _AGAIN in op.scope else _BACKWARD if _BACKWARD in op.scope else ""
 
 
-def results_and_cotangents(graph: OpGraph, place: Evaluated) -> tuple[list[ValueId], list[ValueId]]:
-    """What a place gives at each visit, and the cotangents of that where they are known."""
-    own = {op.id for _, op in place.ops}
+def results_and_cotangents(graph: OpGraph, given: Visits) -> tuple[list[ValueId], list[ValueId]]:
+    """What a place gives at each visit, and the cotangents of that where they are known.
+
+    Args:
+        graph: op graph of the lowered module.
+        given: the place's ops.
+    """
+    own = {op.id for _, op in given}
     visits: dict[str, dict[tuple[int | None, int], list[Op]]] = {"": {}, _AGAIN: {}, _BACKWARD: {}}
-    for visit, op in place.ops:
+    for visit, op in given:
         if op.parent not in own:
             visits[_pass(op)].setdefault((op.parent, visit), []).append(op)
-    nested = {op.id for _, op in place.ops if op.parent in own}
+    nested = {op.id for _, op in given if op.parent in own}
     forward = [_leaving(graph, ops, nested) for ops in visits[""].values()]
     again = [_leaving(graph, ops, nested) for ops in visits[_AGAIN].values()]
     values = [value for value in (*forward, *again) if value is not None]
