@@ -409,6 +409,7 @@ def test_what_is_clicked_on_the_graph_is_chosen(open_page, mlp):
     assert "value=%25" in page.evaluate("location.hash")
     page.keyboard.press("2")
     page.wait_for_selector(".propagation-graph", state="hidden")
+    page.wait_for_selector(".propagation-values .grid-row[aria-selected=true]")
     assert page.locator(".propagation-values .grid-row[aria-selected=true]").count() == 1
 
 
