@@ -103,3 +103,25 @@ ROOT %d = {element}[16,32]{{1,0}} copy(%m)
         {"m": "select", "d": "select"},
     )
     assert origin.value == value, origin
+
+
+def test_what_an_elementwise_op_makes_as_its_operands_are_is_its_own_result() -> None:
+    """XLA moves it once, not each operand, and names that after the op, too."""
+
+    def step(x: Any, y: Any) -> Any:
+        whole = NamedSharding(compat.abstract_mesh(MESH), P(None, None))
+        return jax.lax.with_sharding_constraint(jnp.sin(x) * jnp.tanh(y), whole)
+
+    origin = origin_of(
+        step,
+        (abstract((16, 32), "data"), abstract((16, 32), "data")),
+        f"""
+%p = f32[4,32]{{1,0}} parameter(0)
+%v = f32[4,32]{{1,0}} multiply(%p, %p)
+ROOT %m = f32[16,32]{{1,0}} all-gather(%v), channel_id=1, {ROWS}, dimensions={{0}}
+""",
+        {"v": "multiply", "m": "multiply"},
+    )
+    assert (origin.value, origin.op, origin.own_result) == ("mul", "mul", True)
+    assert (origin.before, spec_text(origin.after)) == (None, "P(None, None)")
+    assert [each.name for each in origin.annotations if each.role == "has"] == ["x", "y"]
