@@ -118,7 +118,7 @@ class _Causes:
         if not on_it:
             return  # What is said of another value says nothing of this one.
         if origin.before is not None:
-            given = [None if self.is_block(way) else way.given for way in on_it]
+            given = [None if self.is_block(origin, way) else way.given for way in on_it]
             yield (
                 _best(self.alike(origin.before, [each]) for each in given),
                 disagreement(
@@ -202,19 +202,17 @@ class _Causes:
         """What `shard_map`s give whose bodies return a value: it is a device's block of that."""
         for given in self.boundaries.passed.get(value, ()):
             op = self.graph.ops[given[0]]
-            if op.mnemonic == SHARD_MAP:
+            if op.mnemonic == SHARD_MAP or self.graph.calls_shard_map_body(op):
                 yield given
-            elif self.graph.calls_shard_map_body(op):
-                yield from (
-                    (user.id, 0)
-                    for user, _ in self.graph.uses(*given)
-                    if user.call_target == "SPMDShardToFullShape"
-                )
 
-    def is_block(self, way: AuditedWay) -> bool:
-        """Whether it is made in a `shard_map`, where its layout is that of a device's block."""
-        makers = {self.node_of[number] for number in way.makers}
-        return not makers.isdisjoint(self.graph.inside_shard_maps)
+    def is_block(self, origin: CollectiveOrigin, way: AuditedWay) -> bool:
+        """Whether a cause names what a `shard_map` gives, of which what is moved is a block.
+
+        Layouts on the way are those of the block then.
+        """
+        values = self.gone_on(self.moved(way))
+        given = [each for value in values for each in self.out_of_map(value)]
+        return self.value(origin, given) == "agrees"
 
     @cached_property
     def by_source(self) -> dict[ValueId, set[str]]:
@@ -277,7 +275,7 @@ class _Causes:
         if any(self.audited.ops[op].is_constraint for op in named if op != RETURN):
             # It leaves nothing, and is where what takes its result is, or somewhere on the way.
             arrived += way.passed
-        return arrived
+        return [None] * len(arrived) if self.is_block(origin, way) else arrived
 
     def alike(self, spec: Spec, layouts: Sequence[Blocks | None]) -> _Verdict:
         """Whether a sharding lays a value out as one of some layouts, all that can be meant."""

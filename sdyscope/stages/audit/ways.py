@@ -32,8 +32,6 @@ _MOVING: Final = frozenset(
         "transpose",
     }
 )
-#: Instructions that XLA also puts in between, and that leave no block as it is.
-_CHANGING: Final = frozenset({"concatenate", "dynamic-update-slice", "pad", "select"})
 #: Stands for the program's return among the ops.
 RETURN: Final = -1
 
@@ -120,9 +118,7 @@ class Ways:
             for further, taker in self.further(place):
                 if taker is not None:
                     tags = TAGGED.findall(taker.op_name)
-                    is_changed = taker.opcode in _CHANGING and self.op_of(taker) is None
-                    as_taken = None if is_changed else blocks
-                    arrived += [(int(tag), as_taken) for tag in dict.fromkeys(tags)]
+                    arrived += [(int(tag), blocks) for tag in dict.fromkeys(tags)]
                 if further is not None and further not in seen:
                     seen.add(further)
                     places.append(further)

@@ -118,16 +118,3 @@ def test_what_is_made_on_the_way_is_not_followed(ways):
     moved = way(ways, "masked")
     assert (moved.makers, moved.given) == ([], None)
     assert moved.arrived == [(RETURN, None)]
-
-
-def test_what_is_padded_on_the_way_does_not_arrive_as_it_was():
-    """A device has another block of it then, which is not followed."""
-    padded = """
-  %known = f32[4,4] all-gather(%sine), replica_groups={{0,1}}, dimensions={0}, \
-metadata={op_name="audit1."}
-  %zeros = f32[] constant(0)
-  %wider = f32[8,4] pad(%known, %zeros), padding=0_4x0_0, metadata={op_name="audit1."}
-  %masked ="""
-    module = DumpedHlo.parse(MODULE.replace("\n  %masked =", padded), compat.hlo)
-    ways = Ways(module, 2, Laid(OPS, LAYOUTS, [Layout("", ROWS)]))
-    assert way(ways, "known").arrived == [(1, None)]
