@@ -576,7 +576,34 @@ class _Search:
             or (steps > 0 and misfit > 1)
             or self.may_be_another(need, zip(needs, misfits, strict=True), steps, ops, transfer)
         )
-        return replace(origin, uncertain=uncertain)
+        return replace(self.of_result(origin, need, transfer), uncertain=uncertain)
+
+    def of_result(
+        self, origin: CollectiveOrigin, need: Need, transfer: Transfer
+    ) -> CollectiveOrigin:
+        """An origin, about the result of an elementwise op where that is what XLA moves.
+
+        It makes that as the operands are, and moves it once, under the name of the op.
+        """
+        op = need.op
+        if op is None or not transfer.part.own or op not in transfer.makers:
+            return origin
+        result = op.id, 0
+        is_known = result in transfer.values and need.value not in transfer.values
+        if not is_known or not self.around.is_aligned(need):
+            return origin
+        moved: ValueFields = {**self.origins.moved(result), "before": None}
+        given, axes, calls = self.around.operands(op), transfer.axes, transfer.calls
+        has = self.origins.annotations(given, axes, "has", calls)
+        needed = [each for each in origin.annotations if each.role == "needed"]
+        return replace(
+            origin,
+            **moved,
+            after=self.decided.spec(result),
+            annotations=(*has, *needed),
+            together=self.origins.together(given, axes, calls),
+            own_result=True,
+        )
 
     def is_it(
         self, need: Need, needs: Sequence[Need], ops: Sequence[Op], transfer: Transfer

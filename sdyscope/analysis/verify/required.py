@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import permutations
 from typing import Literal, TypeAlias
 
+from sdyscope.analysis.collectives.boundaries import SHARD_MAP, Boundaries
 from sdyscope.analysis.collectives.totals import Collective, Collectives
 from sdyscope.analysis.naming.names import ValueNames
 from sdyscope.analysis.naming.structure import Structures, structures
@@ -73,6 +74,7 @@ class _Causes:
         self.audited = audited
         self.graph = graph
         self.names = ValueNames(graph)
+        self.boundaries = Boundaries(graph)
         self.op_names = OpNames(graph)
         self.numbers = numbers(graph)
         self.node_of = {number: node for node, number in self.numbers.items()}
@@ -116,12 +118,13 @@ class _Causes:
         if not on_it:
             return  # What is said of another value says nothing of this one.
         if origin.before is not None:
+            given = [None if self.is_block(origin, way) else way.given for way in on_it]
             yield (
-                _best(self.alike(origin.before, [way.given]) for way in on_it),
+                _best(self.alike(origin.before, [each]) for each in given),
                 disagreement(
                     "its sharding",
                     f"{origin.value} is {origin.before}",
-                    (self.text(way.given) for way in on_it),
+                    map(self.text, given),
                 ),
             )
         if origin.after is not None:
@@ -154,8 +157,8 @@ class _Causes:
         names = {name for source in sources for name in self.by_source.get(source, ())}
         if not names:
             return "not followed"
-        # What a function is given by several calls has the names of all.
-        shown = set(origin.value.split(" or "))
+        # What a function is given by several calls has the names of all, and such a name itself.
+        shown = {origin.value, *origin.value.split(" or ")}
         if names.intersection(shown):
             return "agrees"
         named = [op for op in self.graph.ops if shown & self.names_of(op)]
@@ -181,15 +184,35 @@ class _Causes:
         return {self.names.name((op.id, result)) for result in range(len(op.types))}
 
     def gone_on(self, values: Iterable[ValueId]) -> list[ValueId]:
-        """Values, and what ops make of them that XLA took away: they gave what they took."""
+        """Values, and what ops make of them that XLA took away: they gave what they took.
+
+        So did the `shard_map`s whose bodies return them.
+        """
         reached = list(dict.fromkeys(values))
         for value in reached:
+            reached += [each for each in self.out_of_map(value) if each not in reached]
             type_ = self.graph.ops[value[0]].types[value[1]]
             for user, _ in self.graph.uses(*value):
                 is_gone = self.numbers.get(user.id, -1) not in self.audited.values
                 if is_gone and list(user.types) == [type_] and (user.id, 0) not in reached:
                     reached.append((user.id, 0))
         return reached
+
+    def out_of_map(self, value: ValueId) -> Iterator[ValueId]:
+        """What `shard_map`s give whose bodies return a value: it is a device's block of that."""
+        for given in self.boundaries.passed.get(value, ()):
+            op = self.graph.ops[given[0]]
+            if op.mnemonic == SHARD_MAP or self.graph.calls_shard_map_body(op):
+                yield given
+
+    def is_block(self, origin: CollectiveOrigin, way: AuditedWay) -> bool:
+        """Whether a cause names what a `shard_map` gives, of which what is moved is a block.
+
+        Layouts on the way are those of the block then.
+        """
+        values = self.gone_on(self.moved(way))
+        given = [each for value in values for each in self.out_of_map(value)]
+        return self.value(origin, given) == "agrees"
 
     @cached_property
     def by_source(self) -> dict[ValueId, set[str]]:
@@ -252,7 +275,7 @@ class _Causes:
         if any(self.audited.ops[op].is_constraint for op in named if op != RETURN):
             # It leaves nothing, and is where what takes its result is, or somewhere on the way.
             arrived += way.passed
-        return arrived
+        return [None] * len(arrived) if self.is_block(origin, way) else arrived
 
     def alike(self, spec: Spec, layouts: Sequence[Blocks | None]) -> _Verdict:
         """Whether a sharding lays a value out as one of some layouts, all that can be meant."""

@@ -21,6 +21,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.words.origins import spec_text
 
 MESH = Mesh.of({"data": 4, "model": 2})
+COLUMNS = "replica_groups={{0,1},{2,3},{4,5},{6,7}}, use_global_device_ids=true"
 ROWS = "replica_groups={{0,2,4,6},{1,3,5,7}}, use_global_device_ids=true"
 ALL = "source_target_pairs={{0,0},{2,1},{4,2},{6,3},{1,4},{3,5},{5,6},{7,7}}"
 
@@ -103,3 +104,61 @@ ROOT %d = {element}[16,32]{{1,0}} copy(%m)
         {"m": "select", "d": "select"},
     )
     assert origin.value == value, origin
+
+
+def test_what_an_elementwise_op_makes_as_its_operands_are_is_its_own_result() -> None:
+    """XLA moves it once, not each operand, and names that after the op, too."""
+
+    def step(x: Any, y: Any) -> Any:
+        whole = NamedSharding(compat.abstract_mesh(MESH), P(None, None))
+        return jax.lax.with_sharding_constraint(jnp.sin(x) * jnp.tanh(y), whole)
+
+    origin = origin_of(
+        step,
+        (abstract((16, 32), "data"), abstract((16, 32), "data")),
+        f"""
+%p = f32[4,32]{{1,0}} parameter(0)
+%v = f32[4,32]{{1,0}} multiply(%p, %p)
+ROOT %m = f32[16,32]{{1,0}} all-gather(%v), channel_id=1, {ROWS}, dimensions={{0}}
+""",
+        {"v": "multiply", "m": "multiply"},
+    )
+    assert (origin.value, origin.op, origin.own_result) == ("mul", "mul", True)
+    assert (origin.before, spec_text(origin.after)) == (None, "P(None, None)")
+    assert [each.name for each in origin.annotations if each.role == "has"] == ["x", "y"]
+
+
+@pytest.mark.parametrize(("rows", "after"), [(4, "P('data', None)"), (16, "P(None, None)")])
+def test_what_a_gather_leaves_is_what_its_shape_says(rows: int, after: str) -> None:
+    """Rows that are whole were gathered before, by a collective that is not known to be for it."""
+    origin = origin_of(
+        jnp.fft.fft,
+        (abstract((16, 32), "data", "model", dtype=jnp.complex64),),
+        f"""
+%p = c64[{rows},16]{{1,0}} parameter(0)
+%m = c64[{rows},32]{{1,0}} all-gather(%p), channel_id=1, {COLUMNS}, dimensions={{1}}
+ROOT %d = c64[{rows},32]{{1,0}} fft(%m), fft_type=FFT, fft_length={{32}}
+""",
+        {"m": "fft", "d": "fft"},
+    )
+    assert (origin.value, spec_text(origin.after)) == ("a", after), origin
+
+
+def test_of_what_a_barrier_gives_the_value_that_is_known_is_moved() -> None:
+    """Both fit; XLA says which of them it takes."""
+
+    def step(x: Any, y: Any) -> Any:
+        whole = NamedSharding(compat.abstract_mesh(MESH), P(None, None))
+        both = jax.lax.optimization_barrier((jnp.sin(x), jnp.tanh(y)))
+        return [jax.lax.with_sharding_constraint(each, whole) for each in both]
+
+    arguments = (abstract((16, 32), "data"), abstract((16, 32), "data"))
+    lines = f"""
+%p = f32[4,32]{{1,0}} parameter(0)
+%v = f32[4,32]{{1,0}} KIND(%p)
+ROOT %m = f32[16,32]{{1,0}} all-gather(%v), channel_id=1, {ROWS}, dimensions={{0}}
+"""
+    for kind, value in (("sine", "sin"), ("tanh", "tanh")):
+        text = lines.replace("KIND", kind)
+        origin = origin_of(step, arguments, text, {"v": kind, "m": "optimization_barrier"})
+        assert (origin.value, origin.uncertain) == (value, False), origin

@@ -1,0 +1,179 @@
+"""What is compared of values in functions and `shard_map`s: nothing is compiled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.analysis.collectives.read import collectives
+from sdyscope.analysis.verify.audited import AuditedStage
+from sdyscope.analysis.verify.compiled import shown_key
+from sdyscope.analysis.verify.ops import OpNames
+from sdyscope.analysis.verify.required import required_stage
+from sdyscope.analysis.verify.values import numbers
+from sdyscope.facts.origins import CollectiveOrigin
+from sdyscope.facts.program import Program
+from sdyscope.hlo import read_hlo
+from sdyscope.inspection import Inspection
+from sdyscope.stages import compat
+from sdyscope.stages.audit.facts import (
+    Audited,
+    AuditedCollective,
+    AuditedMove,
+    AuditedOp,
+    AuditedWay,
+    Blocks,
+)
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import PartitionSpec
+
+MESH = Mesh.of({"data": 4, "model": 2})
+GATHER = """
+HloModule m, num_partitions=8
+
+ENTRY e {
+%p = f32[8,4]{1,0} parameter(0)
+ROOT %m = f32[8,8]{1,0} all-gather(%p), channel_id=1, dimensions={1}, \
+replica_groups={{0,1},{2,3},{4,5},{6,7}}, use_global_device_ids=true
+}
+"""
+#: The blocks that devices have of a matrix whose columns are over `model`.
+COLUMNS: Blocks = [[0, 0], [0, 1]] * 4
+WHOLE: Blocks = [[0, 0]]
+
+
+def twice(x: Any, y: Any) -> Any:
+    """A function that two calls give another form of what they give it."""
+
+    @jax.jit
+    def turned(given: Any) -> Any:
+        return jnp.cos(given.T)
+
+    return turned(jnp.sin(x)) + turned(jnp.tanh(y))
+
+
+def mapped(x: Any, _: Any) -> Any:
+    """A `shard_map` over one axis; the other is free in its body."""
+    rows = P("data")
+    over = jax.shard_map(
+        lambda block: jnp.sin(jnp.tanh(block)),
+        mesh=compat.abstract_mesh(MESH),
+        in_specs=rows,
+        out_specs=rows,
+        axis_names={"data"},
+    )
+    return jnp.cos(over(x))
+
+
+def stage(
+    step: Any,
+    partitioner: str,
+    value: str,
+    maker: str,
+    before: PartitionSpec,
+    after: PartitionSpec,
+) -> AuditedStage:
+    """What is compared of a gather for a cosine.
+
+    Args:
+        step: the program.
+        partitioner: for which it is lowered.
+        value: what the cause says is moved.
+        maker: the kind of the op that makes what XLA moves, with its columns over `model`.
+        before: how the cause says that it is sharded.
+        after: how it says that the cosine requires it; XLA gives that whole columns.
+    """
+    mesh = compat.abstract_mesh(MESH)
+    arguments = [
+        jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+        for spec in (("data", "model"), ("data", "model"))
+    ]
+    program = Inspection(Program("step", jax.jit(step), arguments, mesh=mesh), [partitioner])
+    graph = program.graph(partitioner)
+    number_of = {graph.ops[node].mnemonic: number for node, number in numbers(graph).items()}
+    ops = [
+        AuditedOp(graph.ops[node].kind, [], [], graph.ops[node].call_target or "")
+        for node in numbers(graph)
+    ]
+    taker = number_of["cosine"]
+    scope, op, source = OpNames(graph).names[taker]
+    origin = CollectiveOrigin("resharding", value, before, after, op, scope, source, ())
+    read = collectives(read_hlo(GATHER), program.meshes.values(), {})
+    shown = read.with_parts(lambda _, part: replace(part, origin=origin))
+    (gather,) = shown.collectives
+    kind, groups, size, sent = shown_key(gather, 8)
+    way = AuditedWay([number_of[maker]], [], [], COLUMNS, [(taker, WHOLE)], [WHOLE])
+    move = AuditedMove(
+        [taker],
+        is_returned=False,
+        is_named_as_maker=True,
+        is_named_as_taker=False,
+        is_generated=False,
+        way=way,
+    )
+    audited = Audited(
+        ops=ops,
+        values={number: [] for number, op in enumerate(ops) if not op.is_constraint},
+        collectives=[
+            AuditedCollective(
+                gather.name,
+                kind,
+                [list(group) for group in groups],
+                size,
+                sent,
+                received=sent,
+                count=1,
+                ops=[],
+                scopes=[],
+                dims=[],
+                moves=[move],
+            )
+        ],
+    )
+    return required_stage(shown, audited, graph)
+
+
+OVER_MODEL = PartitionSpec.of(None, "model")
+OVER_DATA = PartitionSpec.of("data", None)
+BOTH = PartitionSpec.of("data", "model")
+NONE = PartitionSpec.of(None, None)
+
+
+@pytest.fixture(params=["shardy", "gspmd"])
+def partitioner(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.mark.parametrize(("value", "wrong"), [("sin or tanh", 0), ("sin or exp", 1), ("cos", 1)])
+def test_what_several_calls_give_is_known_by_the_names_of_all(
+    partitioner: str, value: str, wrong: int
+) -> None:
+    """XLA moves what the function takes; by which call is not known."""
+    compared = stage(twice, partitioner, value, "transpose", OVER_MODEL, NONE)
+    assert len(compared.disagreements) == wrong, compared
+
+
+def test_what_a_shard_map_gives_is_what_its_body_returns(partitioner: str) -> None:
+    """XLA has it as a device's block of it, whose layout is not that of the whole."""
+    compared = stage(mapped, partitioner, "shard_map", "sine", BOTH, OVER_DATA)
+    assert (compared.compared, compared.disagreements) == (1, ())
+    assert compared.left_out == {"not followed": 2}
+
+
+def test_what_a_body_makes_on_the_way_is_not_what_its_shard_map_gives(partitioner: str) -> None:
+    compared = stage(mapped, partitioner, "shard_map", "tanh", BOTH, OVER_DATA)
+    assert [each.found for each in compared.disagreements] == ["tanh"]
+
+
+def test_the_shardings_of_what_a_body_makes_are_compared(partitioner: str) -> None:
+    """There the value is a block itself, over the axes that are free."""
+    right = stage(mapped, partitioner, "sin", "sine", OVER_MODEL, NONE)
+    assert (right.compared, right.disagreements, right.left_out) == (3, (), {})
+    wrong = stage(mapped, partitioner, "sin", "sine", NONE, OVER_MODEL)
+    assert len(wrong.disagreements) == 2
