@@ -175,6 +175,16 @@ class Staged(Once):
         return device_order(self.traced)
 
     @cached_property
+    def authors_order(self) -> tuple[int, ...]:
+        """The same where nobody but the mesh's author decides it: on CPU; empty elsewhere."""
+        if self.traced is None:
+            return ()
+        from sdyscope.stages import compat
+        from sdyscope.stages.lowered.request import device_order
+
+        return device_order(self.traced, compat.authors_order)
+
+    @cached_property
     def lowered(self) -> Mapping[Partitioner, LoweredModule]:
         """The module under each partitioner that JAX can lower for; the rest in ``failures``."""
         return self._lowered[0]

@@ -124,7 +124,7 @@ def take(
         )
         for key in sorted(grouped, key=lambda key: key.order)
     }
-    only = [] if taken.mesh is None else [_ordered(taken.mesh, staged.device_order)]
+    only = [] if taken.mesh is None else [_ordered(taken.mesh, staged.authors_order)]
     mesh = "; ".join(dict.fromkeys(map(mesh_entry, only or taken.meshes)))
     return Snapshot(name or staged.name, mesh, partitioners, chosen, hardware, items, account)
 

@@ -1,6 +1,7 @@
 """Snapshots of programs under both partitioners, at every stage, with a `shard_map` inside."""
 
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 from sdyscope.inspection import Inspection, inspect
 from sdyscope.snapshots import compare, read_snapshots, update, write
 from sdyscope.snapshots.items import reduced
+from sdyscope.stages import compat
 from sdyscope.stages.lowered.read import read_bytes
 
 pytestmark = pytest.mark.compiles
@@ -244,6 +246,17 @@ def test_devices_in_another_order_are_another_mesh():
     assert not compared.is_same
     (read,) = read_snapshots(write([transposed]))
     assert compare(read, transposed).is_same
+
+
+def test_jax_orders_the_devices_of_accelerators(monkeypatch):
+    devices = np.array([SimpleNamespace(id=k, platform="tpu") for k in (0, 1, 3, 2)])
+    mesh = SimpleNamespace(devices=devices)
+    monkeypatch.setattr(jax.sharding, "Mesh", SimpleNamespace)
+    assert compat.device_order(mesh) == (0, 1, 3, 2)
+    assert compat.authors_order(mesh) == ()
+    for device in devices:
+        device.platform = "cpu"
+    assert compat.authors_order(mesh) == (0, 1, 3, 2)
 
 
 def test_devices_that_are_a_part_of_all_are_in_order():

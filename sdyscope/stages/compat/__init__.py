@@ -59,6 +59,7 @@ from sdyscope.stages.compat.jitted import specified as specified
 from sdyscope.stages.compat.jitted import traced as traced
 from sdyscope.stages.compat.meshes import abstract_mesh as abstract_mesh
 from sdyscope.stages.compat.meshes import all_explicit as all_explicit
+from sdyscope.stages.compat.meshes import authors_order as authors_order
 from sdyscope.stages.compat.meshes import context_kept as context_kept
 from sdyscope.stages.compat.meshes import device_mesh as device_mesh
 from sdyscope.stages.compat.meshes import device_order as device_order
