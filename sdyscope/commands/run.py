@@ -342,8 +342,7 @@ def command(
             train=train,
         )
     if printed.again and not group.number:
-        said = remark_text(Remark("printed", count=printed.lines, of=printed.again))
-        tell(f"note: {said}")
+        tell(remark_text(Remark("printed", count=printed.lines, of=printed.again)))
     moved_on("ending", 0, 1)
     unknown = bool(answer.account) or any(mesh.failure for mesh in answer.meshes)
     status = 0 if answer.passed and not (strict and unknown) else 1

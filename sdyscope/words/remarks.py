@@ -224,7 +224,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     ),
     "JAX's own": "{said}: {count} of JAX's own functions were left out; --all compares them.",
     "printed": (
-        "The program printed the lines above. It is run many times with the same values: "
+        "note: the program printed the lines above. It is run many times with the same values: "
         "{of} of the {count} lines repeat another and are left out."
     ),
     "JAX's own not written": (

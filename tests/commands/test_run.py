@@ -134,7 +134,7 @@ def test_what_the_program_prints_is_there_once(programs):
     assert done.returncode == 0
     line, note = done.stderr.splitlines()
     assert line == "the sum is small: True"
-    assert note.startswith("note: The program printed the lines above.")
+    assert note.startswith("note: the program printed the lines above.")
     repeated, lines = (int(word) for word in note.split() if word.isdecimal())
     assert repeated == lines - 1 >= 3
 
