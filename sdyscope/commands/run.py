@@ -288,16 +288,12 @@ def command(
     With --processes each process checks the shards of its own devices, and the first one answers.
     """
     from sdyscope import targets
-    from sdyscope.facts.remarks import Remark
     from sdyscope.process import output, progress
-    from sdyscope.process.printed import each_line_once
     from sdyscope.stages.executed import devices as finding
     from sdyscope.terminal import blocks
     from sdyscope.terminal.answer import print_answer
-    from sdyscope.terminal.messages import tell
     from sdyscope.views import profile as profile_view
     from sdyscope.views import run
-    from sdyscope.words.remarks import remark_text
 
     def opened() -> Inspection:
         for option, given in (("--meshes", meshes), ("--processes", group.count > 1)):
@@ -329,20 +325,17 @@ def command(
         progress.step(what, done, total)
         moved_on(what, done, total)
 
-    with each_line_once() as printed:
-        answer = inspection.run(
-            steps=steps,
-            devices=run_on,
-            notify=notify,
-            group=group,
-            on_mesh=None if rerun else _on_mesh(target, inspection, settings),
-            meshes=meshes,
-            reference=None if reference is None else targets.function_of(reference),
-            profile=profile,
-            train=train,
-        )
-    if printed.again and not group.number:
-        tell(remark_text(Remark("printed", count=printed.lines, of=printed.again)))
+    answer = inspection.run(
+        steps=steps,
+        devices=run_on,
+        notify=notify,
+        group=group,
+        on_mesh=None if rerun else _on_mesh(target, inspection, settings),
+        meshes=meshes,
+        reference=None if reference is None else targets.function_of(reference),
+        profile=profile,
+        train=train,
+    )
     moved_on("ending", 0, 1)
     unknown = bool(answer.account) or any(mesh.failure for mesh in answer.meshes)
     status = 0 if answer.passed and not (strict and unknown) else 1

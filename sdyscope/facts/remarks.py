@@ -53,8 +53,6 @@ RemarkKind: TypeAlias = Literal[
     "unread origins",
     "no origins",
     "no steps",
-    # of a program that is run
-    "printed",
     # of a recorded run
     "JAX's own not written",
     "compiled otherwise",

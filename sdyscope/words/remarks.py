@@ -223,10 +223,6 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "{collectives} in loops of unknown trip count {counts} once: a step may send more."
     ),
     "JAX's own": "{said}: {count} of JAX's own functions were left out; --all compares them.",
-    "printed": (
-        "note: the program printed the lines above. It is run many times with the same values: "
-        "{of} of the {count} lines repeat another and are left out."
-    ),
     "JAX's own not written": (
         "{said}: {count} of JAX's own functions are left out; {said}:NAME writes one of them."
     ),

@@ -25,12 +25,6 @@ def double(devices: int = 16):
     x = jax.ShapeDtypeStruct((devices, 2), jnp.float32, sharding=NamedSharding(mesh, P("data")))
     return Program("double", jax.jit(lambda x: x * 2), (x,))
 
-def printing(mesh):
-    def step(x):
-        jax.debug.print("the sum is small: {}", x.sum() < 1e9)
-        return x * 2
-    return Program("printing", jax.jit(step), (sharded((8,), mesh, "data"),))
-
 def never_reduced(mesh):
     mapped = jax.shard_map(
         lambda x: x.sum(keepdims=True), mesh=mesh, in_specs=P("data"), out_specs=P(),
@@ -127,16 +121,6 @@ def test_document_follows_its_schema():
         {"index": [[0, 8], [0, 128]], "shape": [8, 128], "devices": [0]},
         {"index": [[8, 16], [0, 128]], "shape": [8, 128], "devices": [1]},
     ]
-
-
-def test_what_the_program_prints_is_there_once(programs):
-    done = run(f"{programs}:printing", "--mesh", "data=8", "--partitioner", "shardy", "--steps", 2)
-    assert done.returncode == 0
-    line, note = done.stderr.splitlines()
-    assert line == "the sum is small: True"
-    assert note.startswith("note: the program printed the lines above.")
-    repeated, lines = (int(word) for word in note.split() if word.isdecimal())
-    assert repeated == lines - 1 >= 3
 
 
 @pytest.mark.usefixtures("new_processes")
