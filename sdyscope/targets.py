@@ -16,7 +16,7 @@ import pkgutil
 import re
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -32,7 +32,7 @@ from sdyscope.process.progress import doing
 from sdyscope.process.python import add_folder
 from sdyscope.stages.compiled.text import read_compiled
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.source import PACKAGE, innermost_line
+from sdyscope.values.source import PACKAGE, innermost_line, python_tree
 
 #: The parameter of a program, and the key among its settings, that mappings have.
 MAPPING = "mapping"
@@ -262,34 +262,48 @@ def _file(word: str, path: Path, axes: Mesh | None, settings: dict[str, object])
 def _programs_in(path: Path) -> list[str]:
     """The names at the top of a Python file that are seen to be programs, without importing it.
 
-    That is what is assigned or returned as `Program(...)`, `f.trace(...)` or `f.lower(...)`, or by
-    the name of such.
+    That is what is assigned or returned as `Program(...)`, `f.trace(x)` or `f.lower(x)`, or by the
+    name of such.
     """
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return []
-
+        tree = python_tree(path.read_bytes())
+    except OSError:
+        tree = None
     # What each name at the top is assigned, or may return.
     values: dict[str, list[ast.expr | None]] = {}
-    for node in tree.body:
+    for node in () if tree is None else tree.body:
         if isinstance(node, ast.FunctionDef):
-            returns = (each.value for each in ast.walk(node) if isinstance(each, ast.Return))
-            values[node.name] = [*returns]
-        elif isinstance(node, ast.Assign):
-            named = (target.id for target in node.targets if isinstance(target, ast.Name))
-            values |= {name: [node.value] for name in named}
+            values[node.name] = [*_returned(node)]
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = (target.id for target in targets if isinstance(target, ast.Name))
+            values |= {name: [node.value] for name in names}
     programs: set[str] = set()
 
     def is_program(value: ast.expr | None) -> bool:
-        called = value.func if isinstance(value, ast.Call) else value
-        if isinstance(called, ast.Attribute):
-            return value is not called and called.attr in ("Program", "trace", "lower")
-        return isinstance(called, ast.Name) and called.id in {*programs, "Program"}
+        if isinstance(value, ast.Name):
+            return value.id in programs
+        if not isinstance(value, ast.Call):
+            return False
+        if isinstance(value.func, ast.Attribute):
+            is_given = bool(value.args or value.keywords) or is_program(value.func.value)
+            return value.func.attr == "Program" or (
+                value.func.attr in ("trace", "lower") and is_given
+            )
+        return isinstance(value.func, ast.Name) and value.func.id in {*programs, "Program"}
 
     while more := {name for name in values.keys() - programs if any(map(is_program, values[name]))}:
         programs |= more
     return [name for name in values if name in programs and not name.startswith("_")]
+
+
+def _returned(node: ast.AST) -> Iterator[ast.expr | None]:
+    """What a function returns, not what functions in it do."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Return):
+            yield child.value
+        elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _returned(child)
 
 
 def _programs_hint(module: ModuleType) -> str:

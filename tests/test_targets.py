@@ -304,10 +304,15 @@ def test_the_programs_that_a_file_is_seen_to_have_are_named(tmp_path):
         "step = Program('step', f)\n"
         "traced = f.trace(2)\n"
         "other = train(2)\n"
+        "declared: Program = Program('d', f)\n"
+        "MODE = gone.environ.get('MODE', 'Fast').lower()\n"
+        "trace = gone.eye(3).trace()\n"
+        "MAKE = Program\n"
+        "def outer():\n    def inner():\n        return Program('i', f)\n    return 1\n"
     )
     with pytest.raises(TargetError) as caught:
         resolve(str(path))
-    others = "lowered, step, traced, other"
+    others = "lowered, step, traced, other, declared"
     assert caught.value.hint == f"Write {path}:train, or another of its programs: {others}."
     path.write_text("from sdyscope import Program\ndef step():\n    return Program('s', str)\n")
     with pytest.raises(TargetError) as caught:
@@ -316,10 +321,11 @@ def test_the_programs_that_a_file_is_seen_to_have_are_named(tmp_path):
     with pytest.raises(TargetError, match="has no 'else'") as caught:
         resolve(f"{path}:else")
     assert caught.value.hint == "Programs in it: step."
-    path.write_text("def broken(:\n")
-    with pytest.raises(TargetError) as caught:
-        resolve(str(path))
-    assert caught.value.hint.startswith(f"Write {path}:name. Name a sdyscope.Program")
+    for unread in ("def broken(:\n", f"y = {'-' * 100_000}1\n"):
+        path.write_text(unread)
+        with pytest.raises(TargetError, match="needs the name of a program") as caught:
+            resolve(str(path))
+        assert caught.value.hint.startswith(f"Write {path}:name. Name a sdyscope.Program")
 
 
 def test_files_need_no_jax(tmp_path):

@@ -328,7 +328,7 @@ def _tensor(
     """A tensor that differs, or one that the second side has under another name."""
     sides = difference.a, (other or difference).b
     words = [_words(side) for side in sides]
-    if words[0] == words[1] and all(sides):
+    if words[0] and words[0] == words[1]:
         words = [*told_apart(placed_text, *(side.sharding for side in sides if side))]
     a, b = (
         None if side is None else {**_tensor_side(side, difference.what, pool), "words": text}

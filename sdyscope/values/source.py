@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import os
 import re
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -373,3 +375,12 @@ def is_own(file: str) -> bool:
         or file.startswith("<frozen ")
         or file == "<string>"
     )
+
+
+def python_tree(text: str | bytes) -> ast.Module | None:
+    """The syntax tree of a file that somebody else wrote; None where Python can't read it."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None

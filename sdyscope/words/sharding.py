@@ -218,8 +218,8 @@ def strided_text(sharded: Sharded) -> str:
 
 
 def told_apart(text: Callable[[Sharded], str], first: Sharded, second: Sharded) -> tuple[str, str]:
-    """The texts of two shardings, and where these are alike the shortest that are not."""
-    every = (text, short, short_and_placed, open_text, _as_written, strided_text)
+    """The texts of two shardings, and where these are alike the first that are not."""
+    every = (text, short, short_and_placed, open_text, strided_text, _as_written)
     pairs = [(each(first), each(second)) for each in every]
     return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
 

@@ -135,12 +135,11 @@ def _unlikeliness(before: PartitionSpec, after: PartitionSpec, rank: int) -> tup
 
 def _weights(annotations: Iterable[Annotation], about: Evidence) -> Iterator[Weight]:
     """What is sent for annotations, each place once, and for their values."""
-    seen: dict[int, Weight] = {}
-    for annotation in annotations:
-        for weight in (about.of(annotation), about.of_values([(annotation.op, 0)])):
-            if weight is not None and weight.sent:
-                seen[id(weight)] = weight
-    yield from seen.values()
+    written = tuple(annotations)
+    known = {id(weight): weight for each in written if (weight := about.of(each))}
+    yield from known.values()
+    if (weight := about.of_values([(each.op, 0) for each in written])).sent:
+        yield weight
 
 
 def _result_of(source: Source, call: cst.Call) -> str:

@@ -87,64 +87,84 @@ def _pass(op: Op) -> str:
     return _AGAIN if _AGAIN in op.scope else _BACKWARD if _BACKWARD in op.scope else ""
 
 
-def results_and_cotangents(graph: OpGraph, given: Visits) -> tuple[list[ValueId], list[ValueId]]:
-    """What a place gives at each visit, and the cotangents of that where they are known.
+def results(graph: OpGraph, given: Visits) -> list[ValueId]:
+    """Every value that a place gives, at each visit.
 
     Args:
         graph: op graph of the lowered module.
         given: the place's ops.
     """
-    own = {op.id for _, op in given}
-    visits: dict[str, dict[tuple[int | None, int], list[Op]]] = {"": {}, _AGAIN: {}, _BACKWARD: {}}
-    for visit, op in given:
-        if op.parent not in own:
-            visits[_pass(op)].setdefault((op.parent, visit), []).append(op)
-    nested = {op.id for _, op in given if op.parent in own}
-    forward = [_leaving(graph, ops, nested) for ops in visits[""].values()]
-    again = [_leaving(graph, ops, nested) for ops in visits[_AGAIN].values()]
-    values = [value for value in (*forward, *again) if value is not None]
+    visits, nested = _by_pass(given)
+    return [
+        value
+        for each in (visits[""], visits[_AGAIN])
+        for ops in each.values()
+        for value in _leaving(graph, ops, nested)
+    ]
+
+
+def results_and_cotangents(graph: OpGraph, given: Visits) -> tuple[list[ValueId], list[ValueId]]:
+    """The last value of a place at each visit, and the cotangents of that where they are known.
+
+    Args:
+        graph: op graph of the lowered module.
+        given: the place's ops.
+    """
+    visits, nested = _by_pass(given)
+    forward = [_leaving(graph, ops, nested)[-1:] for ops in visits[""].values()]
+    again = [_leaving(graph, ops, nested)[-1:] for ops in visits[_AGAIN].values()]
     # The backward pass has them the other way round.
     backward = [*visits[_BACKWARD].values()][::-1]
     cotangents: list[ValueId] = []
     if len(backward) == len(forward):
-        for value, ops in zip(forward, backward, strict=True):
-            if value is not None:
+        for values, ops in zip(forward, backward, strict=True):
+            for value in values:
                 entering = _entering(graph, ops, value)
                 cotangents += entering if len(entering) == 1 else []
-    return values, cotangents
+    return [value for values in (*forward, *again) for value in values], cotangents
 
 
-def _leaving(graph: OpGraph, ops: Sequence[Op], nested: set[int]) -> ValueId | None:
-    """The value of some ops that the rest of the program uses.
+_VisitsByPass: TypeAlias = dict[str, dict[tuple[int | None, int], list[Op]]]
 
-    It is the last one that ops of the same pass use; else the first that is returned or given to a
-    function, for what the backward pass needs is behind it; else, where all is computed once more,
-    the last one that the backward pass uses.
+
+def _by_pass(given: Visits) -> tuple[_VisitsByPass, set[int]]:
+    """The ops of each visit by the pass that they are of, and those that are nested in others."""
+    own = {op.id for _, op in given}
+    visits: _VisitsByPass = {"": {}, _AGAIN: {}, _BACKWARD: {}}
+    nested = set()
+    for visit, op in given:
+        if op.parent in own:
+            nested.add(op.id)
+        else:
+            visits[_pass(op)].setdefault((op.parent, visit), []).append(op)
+    return visits, nested
+
+
+def _leaving(graph: OpGraph, ops: Sequence[Op], nested: set[int]) -> list[ValueId]:
+    """The values of some ops that the rest of the program uses, what is meant most last.
+
+    They are those that ops of the same pass use; else those that are returned or given to a
+    function, the first last, for what the backward pass needs is behind it; else, where all is
+    computed once more, those that the backward pass uses.
     """
     own = {op.id for op in ops} | nested
-    used: ValueId | None = None
-    returned: tuple[int, ValueId] | None = None
+    used: dict[ValueId, None] = {}
+    kept: dict[ValueId, int] = {}
+    elsewhere: dict[ValueId, None] = {}
     for op in ops:
         for user, edge in graph.uses(op):
             if user.id in own or edge.kind not in ("data", "capture"):
                 continue
             value = op.id, edge.result
             if user.is_result or user.kind in _KEEPERS:
-                number = user.result if user.is_result else edge.operand
-                returned = min(filter(None, (returned, (number, value))))
+                kept.setdefault(value, user.result if user.is_result else edge.operand)
             elif _pass(user) == _pass(op):
-                used = value
-    if used is None and returned is not None:
-        used = returned[1]
-    if used is None and ops and _pass(ops[0]) == _AGAIN:
-        outside = (
-            (op.id, edge.result)
-            for op in ops
-            for user, edge in graph.uses(op)
-            if user.id not in own and edge.kind in ("data", "capture")
-        )
-        used = max(outside, default=None)
-    return used
+                used[value] = None
+            else:
+                elsewhere[value] = None
+    if used or kept:
+        return [*used] or sorted(kept, key=lambda value: -kept[value])
+    return [*elsewhere] if ops and _pass(ops[0]) == _AGAIN else []
 
 
 def _entering(graph: OpGraph, ops: Sequence[Op], value: ValueId) -> set[ValueId]:

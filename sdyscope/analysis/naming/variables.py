@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from sdyscope.analysis.naming.evaluations import evaluated, results_and_cotangents
+from sdyscope.analysis.naming.evaluations import evaluated, results
 from sdyscope.analysis.source.text import read_lines
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import OpGraph
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import SourceLocation, python_tree
 
 #: How Python calls functions that are a part of a statement.
 _EXPRESSIONS = ("<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
@@ -18,8 +18,9 @@ def values_of_variable(graph: OpGraph, name: str) -> list[ValueId]:
     """What the statements that assign a variable give, each time that they are evaluated.
 
     The lines of an op say which statement it is of; the text of the files is read here, as far as
-    they are there and Python. Of what a statement computes it is the last value that others use.
-    What is assigned without an op, as in ``y = x``, is not known.
+    they are there and Python. Of what a statement computes it is what others use: of a pytree, or
+    where several variables are unpacked, every value, for nobody says which is which. What is
+    assigned without an op, as in ``y = x``, is not known.
 
     Args:
         graph: op graph of the lowered module.
@@ -44,7 +45,7 @@ def values_of_variable(graph: OpGraph, name: str) -> list[ValueId]:
     for _, frame, ops in evaluated(framed, place):
         is_of = any(frame.line in lines for lines in statements.get(frame.file, ()))
         if is_of and not frame.function.endswith(_EXPRESSIONS):
-            values |= dict.fromkeys(results_and_cotangents(graph, ops)[0])
+            values |= dict.fromkeys(results(graph, ops))
     return sorted(values)
 
 
@@ -53,12 +54,9 @@ def _assignments(file: str, name: str) -> list[range]:
     lines = read_lines(file)
     if isinstance(lines, str):
         return []
-    try:
-        tree = ast.parse("\n".join(lines))
-    except (SyntaxError, ValueError):
-        return []
+    tree = python_tree("\n".join(lines))
     places = []
-    for node in ast.walk(tree):
+    for node in () if tree is None else ast.walk(tree):
         if isinstance(node, ast.Assign):
             targets = node.targets
         elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):

@@ -34,10 +34,11 @@ def loss(weights, x):
         )
     low, high = jnp.sin(alias), jnp.cos(alias)
     high += 1.0
+    pair = {"sin": jnp.sin(x), "cos": jnp.cos(x)}
     if (total := jnp.sum(low * high)).shape:
         raise AssertionError
     nothing = x
-    return total + jnp.sum(Model()(nothing))
+    return total + jnp.sum(Model()(nothing)) + jnp.sum(pair["sin"] + pair["cos"])
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,10 @@ def kinds(graph, name):
         ("alias", ["tanh"] * 3),
         ("hidden", ["tanh"] * 3),
         ("total", ["reduce"]),
-        ("high", ["cosine", "add"]),
+        # Which of them is which nobody says.
+        ("low", ["sine", "cosine"]),
+        ("high", ["sine", "cosine", "add"]),
+        ("pair", ["sine", "cosine"]),
         ("self.kept", ["exponential"]),
         ("nothing", []),
         ("w", ["reshape"] * 3),
