@@ -388,12 +388,17 @@ def _script_of(word: str, record: Record, program: RecordedProgram) -> PythonScr
     raise TargetError(f"{program.label} can't be made again: {why}.", file=word)
 
 
-def _limit_of(record: Record, program: RecordedProgram) -> float:
-    """How many seconds a script may take to come to a program again: ten times the recorded run."""
+def _limit_of(record: Record, program: RecordedProgram) -> float | None:
+    """How many seconds a script may take to come to a program again: ten times the recorded run.
+
+    None where that did not end, so that nobody knows how long it took.
+    """
     from sdyscope.stages.edited.rerun import SHORTEST_LIMIT
 
     runs = [record.run_of(each) for each in record.processes if each.name in program.processes]
     took = [run.ended - run.started for run in runs if run is not None and run.ended is not None]
+    if len(took) < len(runs):
+        return None
     return max([SHORTEST_LIMIT, *(10 * seconds for seconds in took)])
 
 

@@ -457,11 +457,11 @@ def _executed(fact: facts.ExecutionFact) -> Said:
         case facts.NotFinite(elements, of, results):
             others = f" and some of {counted(results, 'other result')}" if results else ""
             verb = "is" if elements == 1 and not results else "are"
-            rest = "" if elements == of and not results else "; errors are those of the others"
+            rest = "" if elements == of and not results else "; errors are of finite elements alone"
             return Said(
-                f"{elements:,} of {counted(of, 'element')}{others} {verb} NaN or infinite, on one "
-                f"device, too{rest}.",
-                hint="JAX's jax_debug_nans finds the op; a Program's inputs give it other values.",
+                f"{elements:,} of {counted(of, 'element')}{others} {verb} NaN or infinite, also on "
+                f"one device{rest}.",
+                hint="jax_debug_nans finds the op; Program(inputs=...) gives it other values.",
             )
         case facts.NotOnMesh(mesh, reason):
             return Said(f"It is not compared on {mesh_text(mesh.shape)}: {reason}.")

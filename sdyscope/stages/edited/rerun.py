@@ -70,13 +70,13 @@ class Rerun:
     Attributes:
         script: what is run.
         wanted: the program.
-        limit: seconds that it may take. It is stopped between two steps of Python.
+        limit: seconds that it may take; None for any. It is stopped between two steps of Python.
         count: how often it was run.
     """
 
     script: PythonScript
     wanted: ScriptProgram
-    limit: float = SHORTEST_LIMIT
+    limit: float | None = SHORTEST_LIMIT
     count: int = 0
     _kept: frozenset[str] = field(default_factory=lambda: frozenset(sys.modules), repr=False)
 
@@ -191,8 +191,8 @@ class Rerun:
             f"`{self.script.shown}` was stopped after {self.limit:,.0f} s, and JAX has not lowered "
             f"{self.wanted.words}.",
             file=self.script.file or None,
-            hint=f"{_lowered_text(waiting)}. It may take ten times as long as when it was "
-            "recorded: does it wait for something?",
+            hint=f"{_lowered_text(waiting)}. It may take ten minutes, or ten times as long as when "
+            "it was recorded if that is more: does it wait for something?",
         )
 
     def _ended(self, how: str, waiting: _Waiting) -> TargetError:
@@ -211,13 +211,13 @@ def _lowered_text(waiting: _Waiting) -> str:
 
 
 @contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
+def _time_limit(seconds: float | None) -> Iterator[None]:
     """Raises `_TimeUpError` inside after that long, and again where that is caught.
 
     Signals only come to the main thread, and an alarm that somebody has set is theirs.
     """
     in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or signal.getitimer(signal.ITIMER_REAL)[0]:
+    if seconds is None or not in_main or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield
         return
     before = signal.signal(signal.SIGALRM, _time_is_up)
@@ -234,7 +234,7 @@ def _time_is_up(_: int, __: object) -> None:
 
 
 class _TimeUpError(BaseException):
-    """The script takes too long. No Exception: scripts go on after these."""
+    """The script takes too long. A BaseException, for scripts often catch Exception and go on."""
 
 
 class _Reached(BaseException):

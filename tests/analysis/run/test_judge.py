@@ -205,8 +205,8 @@ def test_elements_that_are_not_finite_are_counted():
     (finding,) = map(finding_of, found.findings)
     assert (finding.rule, finding.severity, finding.tensor) == ("not-finite", "note", "result[0]")
     assert finding.message == (
-        "2 of 4 elements and some of 1 other result are NaN or infinite, on one device, too; "
-        "errors are those of the others."
+        "2 of 4 elements and some of 1 other result are NaN or infinite, also on one device; "
+        "errors are of finite elements alone."
     )
     assert found.passed
 
