@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
+from sdyscope.analysis.naming.scopes import is_recomputed, is_transposed
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.op_kinds import TERMINATORS
 
-#: What JAX calls ops of a backward pass, and forward ops that it computes once more for that.
-_BACKWARD, _AGAIN = "transpose(", "rematted_computation"
+#: An op that is computed anew for the backward pass is of neither of the others.
+_Pass: TypeAlias = Literal["forward", "recomputed", "backward"]
 
 #: What takes values that the backward pass needs out of a loop's body, or into its stack of them.
 _KEEPERS = TERMINATORS | {"func.call"}
@@ -61,7 +62,7 @@ def evaluated(
     Yields:
         Each place, a frame of it, and its ops.
     """
-    roots: dict[tuple[str, int | None], _Node] = {}
+    roots: dict[tuple[_Pass, int | None], _Node] = {}
     every: dict[tuple[Hashable, ...], tuple[PlaceT, FrameT, list[tuple[int, Op]]]] = {}
     for op, frames in ops:
         node = roots.setdefault((_pass(op), op.parent), _Node())
@@ -83,8 +84,10 @@ def evaluated(
     yield from every.values()
 
 
-def _pass(op: Op) -> str:
-    return _AGAIN if _AGAIN in op.scope else _BACKWARD if _BACKWARD in op.scope else ""
+def _pass(op: Op) -> _Pass:
+    if is_recomputed(op.scope):
+        return "recomputed"
+    return "backward" if is_transposed(op.scope) else "forward"
 
 
 def results(graph: OpGraph, given: Visits) -> list[ValueId]:
@@ -97,7 +100,7 @@ def results(graph: OpGraph, given: Visits) -> list[ValueId]:
     visits, nested = _by_pass(given)
     return [
         value
-        for each in (visits[""], visits[_AGAIN])
+        for each in (visits["forward"], visits["recomputed"])
         for ops in each.values()
         for value in _leaving(graph, ops, nested)
     ]
@@ -111,10 +114,10 @@ def results_and_cotangents(graph: OpGraph, given: Visits) -> tuple[list[ValueId]
         given: the place's ops.
     """
     visits, nested = _by_pass(given)
-    forward = [_leaving(graph, ops, nested)[-1:] for ops in visits[""].values()]
-    again = [_leaving(graph, ops, nested)[-1:] for ops in visits[_AGAIN].values()]
+    forward = [_leaving(graph, ops, nested)[-1:] for ops in visits["forward"].values()]
+    again = [_leaving(graph, ops, nested)[-1:] for ops in visits["recomputed"].values()]
     # The backward pass has them the other way round.
-    backward = [*visits[_BACKWARD].values()][::-1]
+    backward = [*visits["backward"].values()][::-1]
     cotangents: list[ValueId] = []
     if len(backward) == len(forward):
         for values, ops in zip(forward, backward, strict=True):
@@ -124,13 +127,13 @@ def results_and_cotangents(graph: OpGraph, given: Visits) -> tuple[list[ValueId]
     return [value for values in (*forward, *again) for value in values], cotangents
 
 
-_VisitsByPass: TypeAlias = dict[str, dict[tuple[int | None, int], list[Op]]]
+_VisitsByPass: TypeAlias = dict[_Pass, dict[tuple[int | None, int], list[Op]]]
 
 
 def _by_pass(given: Visits) -> tuple[_VisitsByPass, set[int]]:
     """The ops of each visit by the pass that they are of, and those that are nested in others."""
     own = {op.id for _, op in given}
-    visits: _VisitsByPass = {"": {}, _AGAIN: {}, _BACKWARD: {}}
+    visits: _VisitsByPass = {"forward": {}, "recomputed": {}, "backward": {}}
     nested = set()
     for visit, op in given:
         if op.parent in own:
@@ -164,7 +167,7 @@ def _leaving(graph: OpGraph, ops: Sequence[Op], nested: set[int]) -> list[ValueI
                 elsewhere[value] = None
     if used or kept:
         return [*used] or sorted(kept, key=lambda value: -kept[value])
-    return [*elsewhere] if ops and _pass(ops[0]) == _AGAIN else []
+    return [*elsewhere] if ops and _pass(ops[0]) == "recomputed" else []
 
 
 def _entering(graph: OpGraph, ops: Sequence[Op], value: ValueId) -> set[ValueId]:
@@ -176,5 +179,5 @@ def _entering(graph: OpGraph, ops: Sequence[Op], value: ValueId) -> set[ValueId]
         (producer.id, edge.result)
         for op in ops
         for producer, edge in graph.operands(op)
-        if producer.id not in own and edge.type == wanted and _BACKWARD in producer.scope
+        if producer.id not in own and edge.type == wanted and is_transposed(producer.scope)
     }

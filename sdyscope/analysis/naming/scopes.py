@@ -74,9 +74,14 @@ def folded_scopes(scopes: Iterable[str]) -> dict[str, str]:
     }
 
 
+def is_transposed(op_name: str) -> bool:
+    """Whether an op is of a backward pass, by its whole name."""
+    return "transpose(" in op_name
+
+
 def is_differentiated(op_names: Iterable[str]) -> bool:
     """Whether a program has a backward pass, by the whole names of its ops."""
-    return any("transpose(" in op_name for op_name in op_names)
+    return any(map(is_transposed, op_names))
 
 
 def is_recomputed(op_name: str) -> bool:
@@ -93,7 +98,7 @@ def phase_of(op_name: str, differentiated: bool) -> Phase:
             everything that has a name is forward.
     """
     first = _first(op_name)
-    if "transpose(" in first:
+    if is_transposed(first):
         return "backward"
     if "jvp(" in first or (first and not differentiated):
         return "forward"

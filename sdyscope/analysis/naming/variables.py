@@ -30,7 +30,7 @@ def values_of_variable(graph: OpGraph, name: str) -> list[ValueId]:
         return []
     files = dict.fromkeys(op.source.file for op in graph.ops if op.source is not None)
     statements = {file: lines for file in files if (lines := _assignments(file, name))}
-    if not any(statements.values()):
+    if not statements:
         return []
 
     def place(frame: SourceLocation) -> tuple[str, int | None]:

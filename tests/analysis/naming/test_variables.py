@@ -74,7 +74,7 @@ def test_the_values_that_statements_assign(graph, name, expected):
     assert kinds(graph, name) == expected
 
 
-def test_a_scope_of_that_name_comes_first_and_what_is_unknown_is_refused(graph):
+def test_a_variable_is_a_name_like_a_scope_and_what_is_unknown_is_refused(graph):
     assert {value.kind for value in resolve_value(graph, "alias")} == {"stablehlo.tanh"}
     assert {value.kind for value in resolve_value(graph, "sin")} == {"stablehlo.sine"}
     with pytest.raises(TargetError, match="No value is called nothing") as caught:
