@@ -28,7 +28,7 @@ _COLLECTIVES: Final = frozenset(
         "reduce_scatter",
     )
 )
-#: What writes into a part of its first operand, such as a cache.
+#: What writes an operand into a part of another, as into a cache, or into what a scan stacks.
 _WRITERS: Final = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
 #: What holds no tensor of its own: a scale, zeros that gradients are added to.
 _FILLED: Final = frozenset({"stablehlo.constant", "stablehlo.iota"})
@@ -51,9 +51,9 @@ class Continuing:
 def continuing(graph: OpGraph) -> Mapping[int, Continuing]:
     """Of each result of main what it is made from.
 
-    Elementwise ops are followed, those that pass their operand on in another form, those that write
-    into a part of it, collectives, and the boundaries of functions, loops, branches and
-    ``shard_map``. Ops of a backward pass are told by their scopes, in which JAX writes
+    Elementwise ops are followed, those that pass their operand on in another form or cut it, those
+    that write one operand into another, collectives, and the boundaries of functions, loops,
+    branches and ``shard_map``. Ops of a backward pass are told by their scopes, in which JAX writes
     ``transpose``: gradients that are scaled, clipped, cast, constrained, summed over devices or
     over the iterations of a loop stay gradients.
     """
@@ -69,9 +69,17 @@ def continuing(graph: OpGraph) -> Mapping[int, Continuing]:
         if value in within:
             return within[value]
         operands = graph.operand_values[op.id]
-        if op.passing is not None or op.kind in _WRITERS:
+        if op.passing is not None:
             return operands[value[1] : value[1] + 1]
-        return operands if op.kind in _COLLECTIVES or is_elementwise(op.kind) else ()
+        if op.kind in _WRITERS:
+            written = 1 if op.kind == "stablehlo.dynamic_update_slice" else len(op.types) + 1
+            return operands[value[1] :: written][:2]
+        if op.kind in _COLLECTIVES:
+            return operands
+        if not is_elementwise(op.kind):
+            return ()
+        shape = op.types[value[1]].shape
+        return [each for each in operands if graph.ops[each[0]].types[each[1]].shape == shape]
 
     def of(value: ValueId) -> Continuing:
         ends = {node for node, result in reached([value], made_of) if not made_of((node, result))}

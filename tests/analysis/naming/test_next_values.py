@@ -126,6 +126,11 @@ def both_averaged(params, average, x):
     return params, averaged(params, average)
 
 
+def restacked(params, x):
+    """As Flax's ``nnx.scan`` returns the state of each layer, in a stack of its own."""
+    return lax.scan(lambda x, layer: (jnp.tanh(x @ layer["w"]), layer), x, params)[::-1]
+
+
 def by_chance(params, batch):
     return {"y": jnp.tanh(batch["y"] @ params["up"]) @ params["down"]}
 
@@ -142,6 +147,7 @@ def written(params, cache, x):
         (gradient, (PARAMS, BATCH), set()),
         (averaged, (PARAMS, PARAMS), set()),
         (both_averaged, (PARAMS, PARAMS, BATCH), {*range(6)}),
+        (restacked, ({"w": array(4, 8, 8)}, BATCH), {0}),
         (by_chance, (PARAMS, {"y": BATCH}), set()),
         (written, (PARAMS, {"k": array(64, 8)}, BATCH), {1}),
     ],
