@@ -23,7 +23,7 @@ from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.differences import Across, MemoryRow, TensorDifference
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
-from sdyscope.formatters import Summarized
+from sdyscope.formatters import Summarized, in_place
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
 
@@ -179,21 +179,7 @@ class CompiledDiff(Summarized):
     collectives: tuple[CollectiveDifference, ...] = ()
     moved: int = 0
 
-    __document__ = (
-        "name",
-        "across",
-        "same",
-        "a",
-        "b",
-        "by_kind_and_axes",
-        "memory",
-        "entries",
-        "causes",
-        "causes_missing",
-        "same_shardings",
-        "collectives",
-        "moved",
-    )
+    __document__ = in_place(across=("across", "same"))
 
     @property
     def same(self) -> bool:
