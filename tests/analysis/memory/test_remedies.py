@@ -4,11 +4,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from sdyscope.analysis.memory.batches import half_batch
 from sdyscope.analysis.memory.checkpoints import rematerialized
 from sdyscope.analysis.memory.memory import memory_of
 from sdyscope.analysis.memory.over_time import over_time_of
-from sdyscope.analysis.memory.remedies import candidates, tried
+from sdyscope.analysis.memory.remedies import candidates, half_batch, tried
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
