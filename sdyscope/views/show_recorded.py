@@ -25,21 +25,16 @@ from sdyscope.words.sharding import NONE
 _LISTED = 6
 
 
-def overview(
-    show: Show, record: Record, *, everything: bool = False, columns: int | None = None
-) -> Table:
+@fitted
+def overview(brief: bool, show: Show, record: Record, *, everything: bool = False) -> Table:
     """A row a program, and what was recorded of each.
 
     Args:
+        brief: whether the table is wider than the line.
         show: the document of its modules.
         record: what was recorded.
         everything: whether to list JAX's own functions as well.
-        columns: the width to keep to.
     """
-    return fitted(lambda brief: _overview(show, record, everything, brief=brief), columns)
-
-
-def _overview(show: Show, record: Record, everything: bool, *, brief: bool) -> Table:
     shown = {program.name: program for program in show.programs}
     groups = [("", record.own)]
     if everything or not record.own:
