@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache, partial
 from importlib import resources
 from typing import Any
@@ -60,30 +61,27 @@ def _plain(value: Any) -> Any:
     return value
 
 
+@dataclass(eq=False)
 class Language:
     """A grammar, its start rules, and how to make values of its texts.
 
     Nothing is loaded before the first ``parse``.
 
-    Args:
+    Attributes:
         grammar: file name in ``grammars/``, as ``"shardy.lark"``.
         transformer: a Lark transformer: a method a rule (and a terminal, if its text needs work).
         names: what to call a terminal in an error ("an axis name in quotes"), by its name in the
             grammar. Terminals that are a fixed text are called by that text, in quotes.
     """
 
-    def __init__(
-        self,
-        grammar: str,
-        *,
-        transformer: type[Transformer[Token, Any]],
-        names: Mapping[str, str],
-    ) -> None:
-        self.grammar = grammar
+    grammar: str
+    _: KW_ONLY
+    transformer: type[Transformer[Token, Any]]
+    names: Mapping[str, str]
+
+    def __post_init__(self) -> None:
         #: The rules that a text can be parsed as.
         self.starts: tuple[str, ...] = ()
-        self.transformer = transformer
-        self.names = names
 
     def parser(self, rule: str) -> Callable[[str], Any]:
         """A function that gives the value of a text read as ``rule``, and remembers it.

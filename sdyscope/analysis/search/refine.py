@@ -63,29 +63,22 @@ class _SpentError(Exception):
     """There are no checks left."""
 
 
+@dataclass(eq=False)
 class _Refiner:
-    def __init__(
-        self,
-        decisions: Sequence[Decision],
-        predicted: dict[Assignment, Prediction | None],
-        predict: Callable[[Sequence[Assignment]], Sequence[Prediction | None]],
-        partition: Callable[[Assignment], tuple[Traffic, ...]],
-        goal: Goal,
-        checks: int,
-        notify: Callable[[float], None],
-    ) -> None:
-        self.decisions = decisions
-        self.predicted = predicted
-        self.predict = predict
-        self.partition = partition
-        self.goal = goal
-        self.left = checks
-        self.checks = checks
-        self.notify = notify
+    decisions: Sequence[Decision]
+    predicted: dict[Assignment, Prediction | None]
+    predict: Callable[[Sequence[Assignment]], Sequence[Prediction | None]]
+    partition: Callable[[Assignment], tuple[Traffic, ...]]
+    goal: Goal
+    checks: int
+    notify: Callable[[float], None]
+
+    def __post_init__(self) -> None:
+        self.left = self.checks
         self.checked: dict[Assignment, Prediction | None] = {}
         self.refused = 0
         self.refusal = ""
-        starts = np.cumsum([0, *(len(decision.options) for decision in decisions)])
+        starts = np.cumsum([0, *(len(decision.options) for decision in self.decisions)])
         self.first = [int(number) for number in starts]
         self.charges = np.zeros(self.first[-1])
 
