@@ -12,7 +12,7 @@ from sdyscope.facts.recorded import Line, Record, RecordedProgram
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number
 from sdyscope.views.record import ended, totals
-from sdyscope.words.counts import counted, size
+from sdyscope.words.counts import counted, few, size
 from sdyscope.words.mesh import mesh_texts
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.paths import file_text, shortened
@@ -199,7 +199,7 @@ def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
         called = dict.fromkeys(
             source_text(line) for recompile in function for line in recompile.called
         )
-        by = f", called from {_few(list(called))}" if called else ""
+        by = f", called from {few(list(called), _LISTED)}" if called else ""
         yield Paragraph(
             f"{name}{where} was compiled again {again} in {seconds:,.2f} s{by}",
             "warning",
@@ -208,11 +208,6 @@ def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
         for recompile in function:
             groups.setdefault(cause_key(recompile), []).append(recompile)
         for alike in groups.values():
-            labels = _few([recompile.program for recompile in alike])
+            labels = few([recompile.program for recompile in alike], _LISTED)
             yield Paragraph(f"{labels}: {cause(alike)}", "plain", 2)
             yield Paragraph(advice(alike[0]), "muted", 4, 0)
-
-
-def _few(words: Sequence[str]) -> str:
-    more = f" and {len(words) - _LISTED} more" if len(words) > _LISTED else ""
-    return ", ".join(words[:_LISTED]) + more

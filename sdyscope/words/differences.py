@@ -26,7 +26,7 @@ from sdyscope.values.entry_layout import StoredArray
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding
-from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.counts import counted, few, listed, size
 from sdyscope.words.mesh import axis_text, mesh_document, mesh_words
 from sdyscope.words.origins import annotation_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
@@ -196,9 +196,7 @@ _NAMED = 3
 def behind_text(where: str, annotations: Sequence[OriginAnnotation]) -> str:
     """Which annotations the collectives of one side come from, by the bytes sent for each."""
     texts = list(dict.fromkeys(map(annotation_text, annotations)))
-    left = len(texts) - _NAMED
-    more = f" and {left:,} more" if left > 0 else ""
-    return f"annotations behind it {where}: {', '.join(texts[:_NAMED])}{more}"
+    return f"annotations behind it {where}: {few(texts, _NAMED)}"
 
 
 def inputs_text(inputs: Iterable[tuple[str, Sharded]]) -> str:
