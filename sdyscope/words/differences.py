@@ -216,22 +216,17 @@ def retyped_text(differing_value: DifferingValue) -> str:
     return f"{value_type_text(differing_value.shape_b, differing_value.dtype_b)} "
 
 
-def begins_text(
-    name: str, source: str, shardings: tuple[Sharded, Sharded], where: tuple[str, str]
-) -> str:
-    """Where differences begin, and with which shardings; a clause.
+def begins_text(name: str, source: str, shardy: Sharded, gspmd: Sharded) -> str:
+    """Where the partitioners' differences begin, and with which shardings; a clause.
 
     Args:
         name: what makes the value, as it is called.
         source: its line; empty where that is not known.
-        shardings: its sharding on each side.
-        where: what to call each side: `under Shardy`.
+        shardy: its sharding under Shardy.
+        gspmd: likewise.
     """
     line = f" at {source}" if source else ""
-    sides = " but ".join(
-        f"{short(sharding)} {side}" for sharding, side in zip(shardings, where, strict=True)
-    )
-    return f"{name}{line} is {sides}"
+    return f"{name}{line} is {short(shardy)} under Shardy but {short(gspmd)} under GSPMD"
 
 
 def extent_text(values: int, whole: int, held: tuple[int, int], where: tuple[str, str]) -> str:
