@@ -44,7 +44,7 @@ def main() -> None:
     gc.set_threshold(2_000_000, 50, 1_000)  # as the command line does, see child.py
     from sdyscope import targets
     from sdyscope.analysis.propagation.decided import Decisions
-    from sdyscope.analysis.propagation.explain import Explainer, completeness
+    from sdyscope.analysis.propagation.explain import Explainer
     from sdyscope.inspection import Inspection
     from sdyscope.process import progress
     from sdyscope.stages.align.tags import copy
@@ -86,7 +86,6 @@ def main() -> None:
         timed(lambda explainer=explainer, last=last: explainer.explain(last), times["explain"])
         debug_info._worker._end()
         times["second run"].append(of_children() - before)
-    explained = completeness(propagated, graph, annotations)
     least = {name: min(seconds) for name, seconds in times.items()}
     passes = least["passes"]
     compiler = least["import"] + passes
@@ -103,8 +102,7 @@ def main() -> None:
         "second run, for origins and steps": least["second run"],
     }
     table = Table(
-        title=f"{asked.layers} layers: {len(graph):,} ops, {len(propagated.steps):,} steps, "
-        f"{explained.explained:,} of {explained.total:,} axes explained"
+        title=f"{asked.layers} layers: {len(graph):,} ops, {len(propagated.steps):,} steps"
     )
     table.add_column("what")
     table.add_column("CPU seconds", justify="right")

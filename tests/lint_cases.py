@@ -690,6 +690,13 @@ def held_once():
 
 
 @spares("state-not-donated")
+def needed_to_be_updated_with_its_gradient():
+    large = {"w": array((4096, 4096), None, "model")}
+    grad = jax.value_and_grad(lambda w, x: jnp.sum(jnp.tanh(x @ w["w"])))
+    return program(grad, large, array((64, 4096), "data"))
+
+
+@spares("state-not-donated")
 def small_and_not_donated():
     return train()
 

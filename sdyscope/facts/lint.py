@@ -52,11 +52,12 @@ class StateDiffers:
 
 @dataclass(frozen=True, slots=True)
 class NextValueDiffers:
-    """A result has another sharding than the argument that it is the next value of."""
+    """A result has another sharding than the argument whose next value, or gradient, it is."""
 
     result: str
     wanted: Sharded
     sharded: Sharded
+    is_gradient: bool = False
 
 
 @dataclass(frozen=True, slots=True)

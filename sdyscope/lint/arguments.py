@@ -186,8 +186,9 @@ def next_value_differs(subject: Subject) -> Iterator[Sighting]:
     results to the compiler, they may come back with other shardings: then the second step is traced
     and compiled again for the new shardings, a donated buffer is unused, and memory differs from
     the first step's. An argument is the next value's if its path says so (`result[0]['w1']` for
-    `params['w1']`), or if it is donated and is all of an argument. Results that the program leaves
-    open are only known once it is compiled.
+    `params['w1']`), or if it is donated and is all of an argument. A gradient, as of
+    `jax.value_and_grad`, has that path too: whoever updates the argument with it moves one of them
+    first. Results that the program leaves open are only known once it is compiled.
     """
     _ = subject.mesh  # of several, shardings are not told
     arguments, results = subject.arguments, subject.results
@@ -207,7 +208,12 @@ def next_value_differs(subject: Subject) -> Iterator[Sighting]:
             unknown += 1
         elif after.known != before.known:
             # Each partitioner can have its own sharding for what is left open.
-            fact = NextValueDiffers(after.name, before.sharded, after.sharded)
+            fact = NextValueDiffers(
+                after.name,
+                before.sharded,
+                after.sharded,
+                is_gradient=after.row.lowered[subject.under].index in subject.gradients,
+            )
             yield subject.at_argument(before, fact, of_all=False)
     if unknown and not subject.compiles:
         raise Unavailable(

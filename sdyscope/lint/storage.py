@@ -43,11 +43,12 @@ def state_not_donated(subject: Subject) -> Iterator[Sighting]:
 
     An argument's next value is found by its path (`result[0]['w1']` for `params['w1']`). An array
     that is a whole argument is paired with a result by shape and dtype, which may be chance: that
-    is a note. Below 16 MiB per device nothing is reported. A result whose sharding is left to the
-    compiler counts as the argument's.
+    is a note. A gradient is no next value: the caller still needs the argument. Below 16 MiB per
+    device nothing is reported. A result whose sharding is left to the compiler counts as the
+    argument's.
     """
     groups: dict[str, list[NotDonated]] = {}
-    for pair in not_donated(subject.program.tensors, subject.under):
+    for pair in not_donated(subject.program.tensors, subject.under, subject.graph):
         groups.setdefault(Leaf.of(pair.argument).keys[0], []).append(pair)
     if not groups:
         raise NotApplicable("No argument's next value is returned, or all are donated.")

@@ -12,6 +12,7 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.memory.held import HeldKind
 from sdyscope.analysis.memory.memory import Memory, memory_of
 from sdyscope.analysis.naming.batches import batches
+from sdyscope.analysis.naming.gradients import gradients
 from sdyscope.analysis.naming.names import ValueNames
 from sdyscope.analysis.naming.paths import kept_for, mirrored
 from sdyscope.analysis.naming.roles import pass_rows
@@ -203,6 +204,11 @@ class Subject:
         return mirrored(
             [result.leaf for result in self.results], [argument.leaf for argument in self.arguments]
         )
+
+    @cached_property
+    def gradients(self) -> frozenset[int]:
+        """Numbers of the results that are gradients, whose paths are those of next values."""
+        return gradients(self.graph)
 
     @cached_property
     def batches(self) -> tuple[Placed, ...]:

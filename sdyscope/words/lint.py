@@ -65,9 +65,12 @@ def _held(fact: facts.HeldFact) -> Said:
                 spec_words(sharded),
                 "Give the optimizer state the shardings of the parameters.",
             )
-        case facts.NextValueDiffers(result, wanted, sharded):
+        case facts.NextValueDiffers(result, wanted, sharded, is_gradient):
             return Said(
-                f"{result} is its next value, but returned with another sharding: the next "
+                f"{result} is its gradient, but returned with another sharding: what updates it "
+                "with that moves one of them first."
+                if is_gradient
+                else f"{result} is its next value, but returned with another sharding: the next "
                 "step is compiled again, or moves it first.",
                 spec_words(wanted),
                 f"{result} is {spec_words(sharded)}",

@@ -365,7 +365,8 @@ def donations(workshop: Workshop) -> Iterator[Proposal]:
     """
     program = workshop.program
     undonated = {
-        donation.argument.index: donation for donation in not_donated(program.tensors, "shardy")
+        donation.argument.index: donation
+        for donation in not_donated(program.tensors, "shardy", program.graph("shardy"))
     }
     if not undonated or program.program is None:
         return

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.memory.held import Held
+from sdyscope.analysis.naming.gradients import gradients
 from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.facts.findings import (
     DonationDropped,
@@ -16,6 +17,7 @@ from sdyscope.facts.findings import (
 )
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
+from sdyscope.graph import OpGraph
 from sdyscope.values.entry_layout import EntryLayout
 
 
@@ -34,13 +36,19 @@ class NotDonated:
     bytes: int
 
 
-def not_donated(table: TensorTable, partitioner: Partitioner) -> tuple[NotDonated, ...]:
+def not_donated(
+    table: TensorTable, partitioner: Partitioner, graph: OpGraph
+) -> tuple[NotDonated, ...]:
     """The arguments that could be donated to their next values: of one shape, dtype and sharding.
+
+    One of which the program returns the gradient is needed afterwards, to be updated with that.
 
     Args:
         table: the program's tensors.
         partitioner: in whose module they are.
+        graph: op graph of that module.
     """
+    needed = gradients(graph)
     rows = [row for row in table.tensors if partitioner in row.lowered]
     arguments = [row for row in rows if row.kind == "argument" and row.requested is not None]
     results = [row for row in rows if row.kind == "result"]
@@ -49,6 +57,8 @@ def not_donated(table: TensorTable, partitioner: Partitioner) -> tuple[NotDonate
     for number, other in pairs.items():
         argument, result = arguments[other], results[number]
         place, after = argument.lowered[partitioner], result.lowered[partitioner]
+        if after.index in needed:
+            continue
         if argument.requested is None or argument.requested.donated or place.placement is None:
             continue
         if (
