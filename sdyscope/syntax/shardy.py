@@ -3,7 +3,7 @@
 Every function takes the attribute in MLIR's long or short form (``#sdy.sharding<...>``,
 ``#sdy<sharding<...>>``) or bare, as the dialect's ops print it (``<@mesh, [{"a"}]>``), and raises
 ``SyntaxTextError`` with line, column, a caret and what was expected. Results are remembered, since
-a module repeats few texts many times. The way back is ``str(value)``, or ``value.attribute``.
+a module repeats few texts many times. The way back is ``str(value)``.
 
 Accepted is what the MLIR parsers of JAX 0.7.2 to 0.12 accept, of all versions together. Stricter
 than they are where they let pass what the verifier of the op refuses later (sub-axes of size 1)
