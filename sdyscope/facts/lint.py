@@ -50,6 +50,10 @@ class StateDiffers:
     sharded: Sharded
 
 
+NextValueRelation: TypeAlias = Literal["next value", "gradient", "path"]
+"""What a result is to an argument; ``path``: it has its path, and may be its next value."""
+
+
 @dataclass(frozen=True, slots=True)
 class NextValueDiffers:
     """A result has another sharding than the argument whose next value, or gradient, it is."""
@@ -57,7 +61,7 @@ class NextValueDiffers:
     result: str
     wanted: Sharded
     sharded: Sharded
-    is_gradient: bool = False
+    relation: NextValueRelation
 
 
 @dataclass(frozen=True, slots=True)

@@ -367,6 +367,7 @@ def donations(workshop: Workshop) -> Iterator[Proposal]:
     undonated = {
         donation.argument.index: donation
         for donation in not_donated(program.tensors, "shardy", program.graph("shardy"))
+        if donation.certain
     }
     if not undonated or program.program is None:
         return

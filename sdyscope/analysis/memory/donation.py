@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.memory.held import Held
-from sdyscope.analysis.naming.gradients import gradients
+from sdyscope.analysis.naming.next_values import certain, continuing
 from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.facts.findings import (
     DonationDropped,
@@ -29,11 +29,14 @@ class NotDonated:
         argument: its row.
         result: its next value's row.
         bytes: bytes a device of its block.
+        certain: whether that is its next value by what it is made from, and not by its path or its
+            shape alone.
     """
 
     argument: Tensor
     result: Tensor
     bytes: int
+    certain: bool
 
 
 def not_donated(
@@ -48,16 +51,18 @@ def not_donated(
         partitioner: in whose module they are.
         graph: op graph of that module.
     """
-    needed = gradients(graph)
     rows = [row for row in table.tensors if partitioner in row.lowered]
     arguments = [row for row in rows if row.kind == "argument" and row.requested is not None]
     results = [row for row in rows if row.kind == "result"]
-    pairs = mirrored([*map(Leaf.of, results)], [*map(Leaf.of, arguments)])
+    leaves = [*map(Leaf.of, results)], [*map(Leaf.of, arguments)]
+    sources = continuing(graph)
+    numbers = [row.lowered[partitioner].index or 0 for row in arguments]
+    known = certain(*leaves, numbers, sources)
     undonated = []
-    for number, other in pairs.items():
+    for number, other in mirrored(*leaves).items():
         argument, result = arguments[other], results[number]
         place, after = argument.lowered[partitioner], result.lowered[partitioner]
-        if after.index in needed:
+        if number in sources and sources[number].is_gradient:
             continue
         if argument.requested is None or argument.requested.donated or place.placement is None:
             continue
@@ -68,7 +73,7 @@ def not_donated(
         ):
             continue
         size = place.placement.bytes_per_device(argument.shape or (), argument.dtype)
-        undonated.append(NotDonated(argument, result, size))
+        undonated.append(NotDonated(argument, result, size, number in known))
     return tuple(undonated)
 
 

@@ -14,11 +14,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sdyscope.analysis.memory.donation import not_donated
 from sdyscope.analysis.memory.held import Held
 from sdyscope.analysis.memory.memory import Memory, memory_of
 from sdyscope.analysis.memory.options import cut_further, saved_together
 from sdyscope.analysis.memory.over_time import over_time_of
-from sdyscope.analysis.naming.gradients import gradients
 from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.errors import ConversionError, SdyscopeError
 from sdyscope.facts.over_time import MemoryOverTime, PeakRemedy
@@ -61,7 +61,7 @@ def candidates(
     if memory.partitioner is None or program.is_compiled:
         return []
     wishes = [
-        *_donations(program, memory),
+        *_donations(program, memory, memory.partitioner),
         *_shardings(memory),
         *_offloads(memory, over_time),
         *_constraints(program, memory.partitioner, over_time),
@@ -144,14 +144,19 @@ def _pairs(memory: Memory) -> Iterator[tuple[Held, Held]]:
         yield arguments[other], results[number]
 
 
-def _donations(program: Staged, memory: Memory) -> Iterator[tuple[PeakRemedy, tuple[Wish, ...]]]:
+def _donations(
+    program: Staged, memory: Memory, partitioner: Partitioner
+) -> Iterator[tuple[PeakRemedy, tuple[Wish, ...]]]:
     """All arguments together whose next values could have their buffers."""
-    needed = gradients(program.graph(memory.partitioner))
+    undonated = {
+        each.argument.lowered[partitioner].index
+        for each in not_donated(program.tensors, partitioner, program.graph(partitioner))
+        if each.certain
+    }
     fitting = [
         argument
         for argument, result in _pairs(memory)
-        if not argument.donated
-        and result.number not in needed
+        if argument.number in undonated
         and not result.shares
         and argument.stored.bytes == result.stored.bytes
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis.account import account_of
-from sdyscope.analysis.naming.gradients import gradients
+from sdyscope.analysis.naming.next_values import gradients
 from sdyscope.analysis.profile.measured import measured
 from sdyscope.analysis.run.blocks import compared
 from sdyscope.analysis.run.inside import first_difference

@@ -1,4 +1,4 @@
-"""Results that are gradients, and those that are next values although gradients go into them."""
+"""Results that are next values of arguments, gradients, or have their paths by chance."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,8 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from sdyscope.analysis.naming.gradients import gradients
+from sdyscope.analysis.naming.next_values import certain, continuing, gradients, only_moves
+from sdyscope.analysis.naming.paths import Leaf
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 
@@ -114,3 +115,56 @@ def only_forward(params, x):
 def test_results_that_are_gradients(step, results, partitioner):
     program = Program("step", jax.jit(step), (PARAMS, BATCH))
     assert gradients(Inspection(program, (partitioner,)).graph()) == results
+
+
+def averaged(params, average):
+    return jax.tree.map(lambda leaf, other: 0.9 * other + 0.1 * leaf, params, average)
+
+
+def both_averaged(params, average, x):
+    params = updated(params, x)
+    return params, averaged(params, average)
+
+
+def restacked(params, x):
+    """As Flax's ``nnx.scan`` returns the state of each layer, in a stack of its own."""
+    return lax.scan(lambda x, layer: (jnp.tanh(x @ layer["w"]), layer), x, params)[::-1]
+
+
+def by_chance(params, batch):
+    return {"y": jnp.tanh(batch["y"] @ params["up"]) @ params["down"]}
+
+
+def written(params, cache, x):
+    return x.sum(), {"k": lax.dynamic_update_slice(cache["k"], forward(params, x), (0, 0))}
+
+
+@pytest.mark.parametrize(
+    ("step", "arguments", "results"),
+    [
+        (updated, (PARAMS, BATCH), {0, 1, 2}),
+        (steps, (PARAMS, BATCH), {0, 1, 2}),
+        (gradient, (PARAMS, BATCH), set()),
+        (averaged, (PARAMS, PARAMS), set()),
+        (both_averaged, (PARAMS, PARAMS, BATCH), {*range(6)}),
+        (restacked, ({"w": array(4, 8, 8)}, BATCH), {0}),
+        (by_chance, (PARAMS, {"y": BATCH}), set()),
+        (written, (PARAMS, {"k": array(64, 8)}, BATCH), {1}),
+    ],
+)
+def test_results_that_are_next_values_for_certain(step, arguments, results):
+    inspection = Inspection(Program("step", jax.jit(step), arguments), ("shardy",))
+    rows = inspection.tensors.of("argument", "shardy")
+    leaves = [[Leaf.of(row) for row in inspection.tensors.of("result", "shardy")]]
+    leaves.append([Leaf.of(row) for row in rows])
+    numbers = [row.lowered["shardy"].index for row in rows]
+    assert certain(*leaves, numbers, continuing(inspection.graph())) == results
+
+
+def test_a_program_that_only_moves():
+    moved = Program("moved", jax.jit(lambda x: x, out_shardings=ROWS), (array(32, 8),))
+    computed = Program("computed", jax.jit(jnp.sin, out_shardings=ROWS), (array(32, 8),))
+    assert [only_moves(Inspection(each, ("shardy",)).graph()) for each in (moved, computed)] == [
+        True,
+        False,
+    ]
