@@ -1,4 +1,4 @@
-"""What Python shows of a value: its `repr`, and what a notebook draws by a registered formatter.
+"""What is shown of a value: its `repr`, its document, and what a notebook draws by a formatter.
 
 Jupyter, VS Code, Colab and marimo ask an object for ``_repr_html_``. Values are known to the room
 that draws them and not the other way round: ``sdyscope`` registers that room when it is imported,
@@ -7,7 +7,7 @@ and it is loaded when a value is first shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from reprlib import Repr
 from typing import Any, TypeAlias
@@ -31,6 +31,16 @@ class Displayed:
 
     def _repr_html_(self) -> str | None:
         return None if _formatter is None else _formatter(self)
+
+
+def in_place(**written: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
+    """A `__document__`: the fields of the dataclass, but that some have others in their place.
+
+    Args:
+        written: by field what a document has in its place, itself perhaps, and properties; nothing
+            of one that it does not have.
+    """
+    return written
 
 
 _short = Repr()

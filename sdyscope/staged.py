@@ -577,14 +577,11 @@ class Staged(Once):
         remarked = (remark, *outcome.notes)
         return self.once((Compiled, key, remark), lambda: replace(outcome, notes=remarked))
 
-    def check_compilable(
-        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
-    ) -> None:
-        """Finds what is known, before it is compiled, to stand in the way of ``compiled``.
+    def check_compilable(self, partitioner: Partitioner | None) -> None:
+        """Finds what is known, before it is compiled for CPUs, to stand in the way of ``compiled``.
 
         Args:
             partitioner: as ``compiled`` takes it.
-            on: likewise.
 
         Raises:
             CompilerError: it can't be lowered for this hardware, or Python would have to partition.
@@ -595,8 +592,8 @@ class Staged(Once):
         from sdyscope.stages.compiled.compiler import check_hardware
 
         chosen = self.chosen(partitioner)
-        if self._recorded_for(chosen, on) is None:
-            hardware, _ = self.hardware_for(chosen, on)
+        if self._recorded_for(chosen, None) is None:
+            hardware, _ = self.hardware_for(chosen, None)
             check_hardware(*self._module_for(chosen, hardware), hardware)
 
     def _recorded_for(self, partitioner: Partitioner, on: Hardware | str | None) -> Compiled | None:

@@ -1,4 +1,4 @@
-"""What `fix` found in a file: one remedy that is proven, one that is not, one edit not taken."""
+"""Programs in files, and what `fix` found in one: a proven remedy, another, an edit not taken."""
 
 from dataclasses import replace
 
@@ -8,12 +8,19 @@ from sdyscope.facts.edits import Numbers, SourceEdit
 from sdyscope.facts.traffic import Traffic
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.patches.diff import unified_diff
+from sdyscope.targets import resolve
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec as P
 from sdyscope.values.source import SourceLocation
 
 BEFORE = "x = f(y)\nx = constrain(x, P(None))\nz = g(x)\nreturn z"
 AFTER = "x = f(y)\nz = g(x)\nreturn z"
+
+
+def written(file, text):
+    """Writes a program into a file; what builds it from there."""
+    file.write_text(text)
+    return lambda: resolve(f"{file}:program")
 
 
 def fix(folder):

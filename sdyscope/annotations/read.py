@@ -162,7 +162,14 @@ class _Walk:
         self.ordinal += 1
         open_dims, problem = self.unspecified(op)
         annotation = self.of_op(
-            "constraint", op, 0, sharding, open_dims=open_dims, ordinal=self.ordinal
+            "constraint",
+            op,
+            op.types[0],
+            sharding,
+            source=op.source or self.calling_line(op),
+            open_dims=open_dims,
+            ordinal=self.ordinal,
+            name=op.names[0],
         )
         problem = annotation.problem or problem
         return replace(
@@ -190,7 +197,11 @@ class _Walk:
     def other(self, op: Op) -> Iterator[Annotation]:
         for index, sharding in enumerate(op.shardings):
             if sharding is not None and op.types[index].dtype != TOKEN:
-                yield self.of_op("op", op, index, sharding, index=index)
+                source = op.source or self.calling_line(op)
+                name = op.names[index]
+                yield self.of_op(
+                    "op", op, op.types[index], sharding, source=source, index=index, name=name
+                )
 
     # Shardy's shard_map.
 
@@ -215,17 +226,8 @@ class _Walk:
                 mesh = self.mesh_of(sharding)
                 if mesh is not None:
                     digits, problem = self.manual_digits(mesh, names)
-                annotation = self.annotation(
-                    kind,
-                    op.scope,
-                    type_,
-                    sharding,
-                    source=source,
-                    index=index,
-                    ordinal=ordinal,
-                    op=op.id,
-                    name=op.name,
-                    function=op.function,
+                annotation = self.of_op(
+                    kind, op, type_, sharding, source=source, index=index, ordinal=ordinal
                 )
                 problem = annotation.problem or problem
                 rows.append(
@@ -281,47 +283,20 @@ class _Walk:
         yield self.constraint(op, op.shardings[0], manual)
 
     def full_to_shard(self, op: Op, around: _Manual) -> Iterator[Annotation]:
-        full = self.producer(op)
         body, index = next(((user, edge.operand) for user, edge in self.graph.uses(op)), (None, 0))
-        ordinal = self.shard_map_ordinal(body)
-        outer = full.shardings[0] if full is not None and full.shardings else None
-        boundary = self.boundary(
-            "shard_map input",
-            op,
-            full or op,
-            full or op,
-            index,
-            ordinal,
-            body,
-            outer,
-            op.shardings[0],
-            around,
-        )
+        boundary = self.boundary("shard_map input", op, self.producer(op), op, body, index, around)
         passed = [] if body is None else self.graph.operands(body)[:index]
         types = [producer.types[edge.result] for producer, edge in passed]
         yield replace(boundary, tokens=_tokens(types))
 
     def shard_to_full(self, op: Op, around: _Manual) -> Iterator[Annotation]:
         local = self.producer(op)
-        inner = local.shardings[0] if local is not None and local.shardings else None
         body, index = None, 0
         if local is not None:
             body, index = next(
                 ((call, edge.result) for call, edge in self.graph.operands(local)), (None, 0)
             )
-        ordinal = self.shard_map_ordinal(body)
-        boundary = self.boundary(
-            "shard_map output",
-            op,
-            op,
-            local or op,
-            index,
-            ordinal,
-            body,
-            op.shardings[0],
-            inner,
-            around,
-        )
+        boundary = self.boundary("shard_map output", op, op, local, body, index, around)
         yield replace(boundary, tokens=0 if body is None else _tokens(body.types[:index]))
 
     def producer(self, op: Op) -> Op | None:
@@ -341,36 +316,32 @@ class _Walk:
         self,
         kind: Literal["shard_map input", "shard_map output"],
         op: Op,
-        typed: Op,
-        other: Op,
-        index: int,
-        ordinal: int,
+        outer: Op | None,
+        inner: Op | None,
         body: Op | None,
-        outer: Sharding | None,
-        inner: Sharding | None,
+        index: int,
         around: _Manual,
     ) -> Annotation:
-        type_ = typed.types[0]
+        """Of one of two custom calls, of which one says the sharding outside, one that inside."""
+        type_ = (outer or op).types[0]
+        other = (outer if inner is op else inner) or op
         open_dims, unread = self.unspecified(op)
         callee = None if body is None else self.graph.callee(body)
-        annotation = self.annotation(
+        annotation = self.of_op(
             kind,
-            op.scope,
+            op,
             type_,
-            outer,
+            _first(outer),
             open_dims=open_dims,
             source=op.source or (None if callee is None else self.mapped_line(op, callee.op)),
             index=index,
-            ordinal=ordinal,
-            op=op.id,
-            name=op.name,
-            function=op.function,
+            ordinal=self.shard_map_ordinal(body),
         )
-        within, problem = self.placed(inner, type_, ())[:2]
+        within, problem = self.placed(_first(inner), type_, ())[:2]
         if within is None:
             problem = f"inside the shard_map: {problem or 'nothing is written'}"
         elif any(within.dims):
-            problem = f"inside the shard_map it is {inner}, and should be whole"
+            problem = f"inside the shard_map it is {_first(inner)}, and should be whole"
         elif self.unspecified(op) != self.unspecified(other):
             problem = "its two halves leave different dimensions open"
         return replace(
@@ -414,24 +385,26 @@ class _Walk:
         self,
         kind: AnnotationKind,
         op: Op,
-        result: int,
+        type_: TensorType,
         sharding: Sharding | None,
         *,
+        source: SourceLocation | None,
         open_dims: tuple[int, ...] = (),
         index: int | None = None,
         ordinal: int = -1,
+        name: str = "",
     ) -> Annotation:
         return self.annotation(
             kind,
             op.scope,
-            op.types[result],
+            type_,
             sharding,
             open_dims=open_dims,
-            source=op.source or self.calling_line(op),
+            source=source,
             index=index,
             ordinal=ordinal,
             op=op.id,
-            name=op.names[result],
+            name=name or op.name,
             function=op.function,
         )
 
@@ -518,6 +491,10 @@ _GSPMD: dict[str | None, Callable[[_Walk, Op, _Manual], Iterator[Annotation]]] =
     "SPMDFullToShardShape": _Walk.full_to_shard,
     "SPMDShardToFullShape": _Walk.shard_to_full,
 }
+
+
+def _first(op: Op | None) -> Sharding | None:
+    return op.shardings[0] if op is not None and op.shardings else None
 
 
 def _tokens(types: Sequence[TensorType]) -> int:

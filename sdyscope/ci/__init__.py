@@ -5,25 +5,13 @@ it found. ``ci.run`` looks at all of them side by side, ``ci.forms`` says what c
 docs/ci.md describes it.
 """
 
-from sdyscope.ci.config import Check, Config, Ignore, SnapshotFile, Target
-from sdyscope.ci.document import Ci, CiTarget, Outcome
-from sdyscope.ci.judge import judge
-from sdyscope.ci.places import PlacedFinding
-from sdyscope.ci.read import find_config, read_config
-from sdyscope.ci.rules import rule_words
-
-__all__ = [
-    "Check",
-    "Ci",
-    "CiTarget",
-    "Config",
-    "Ignore",
-    "Outcome",
-    "PlacedFinding",
-    "SnapshotFile",
-    "Target",
-    "find_config",
-    "judge",
-    "read_config",
-    "rule_words",
-]
+from sdyscope.ci.config import Config as Config
+from sdyscope.ci.config import SnapshotFile as SnapshotFile
+from sdyscope.ci.config import Target as Target
+from sdyscope.ci.document import Ci as Ci
+from sdyscope.ci.document import Outcome as Outcome
+from sdyscope.ci.judge import judge as judge
+from sdyscope.ci.places import PlacedFinding as PlacedFinding
+from sdyscope.ci.read import find_config as find_config
+from sdyscope.ci.read import read_config as read_config
+from sdyscope.ci.rules import rule_words as rule_words

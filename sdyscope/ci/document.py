@@ -65,7 +65,7 @@ class CiFinding:
         lines = [
             finding.message + under,
             f"Expected: {finding.expected}" if finding.expected else "",
-            f"PlacedFinding: {finding.found}" if finding.found else "",
+            f"Found: {finding.found}" if finding.found else "",
             finding.hint,
         ]
         return "\n".join(filter(None, lines))

@@ -119,7 +119,7 @@ def _schedules(document: CommsDocument, everything: bool, columns: int | None) -
         yield chart.Timeline(steps.tracks(step.lanes, longest), time_text(longest))
         yield schedule.lanes(step)
         if step.collectives:
-            yield schedule.exposed(step, everything, columns)
+            yield schedule.exposed(columns, step, everything)
         yield schedule.footer(step, everything)
 
 

@@ -740,12 +740,12 @@ def _read_dump(path: Path, partitioners: Sequence[Partitioner]) -> Inspection:
 
 
 def _listed(programs: Sequence[Inspection]) -> str:
+    from sdyscope.words.counts import few
+
     names = [program.name for program in programs]
     if len(set(names)) < len(names):
         names = [getattr(program.source, "path", Path(program.name)).name for program in programs]
-    more = len(names) - _LISTED
-    names = names[:_LISTED]
-    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
+    return few(names, _LISTED)
 
 
 def check_predictable(inspection: Inspection) -> None:

@@ -109,22 +109,22 @@ def command(
     elif opened.record is not None and opened.several:
         columns = output.answers().columns
         parts += [
-            show_recorded.overview(shown, opened.record, everything=everything, columns=columns),
+            show_recorded.overview(columns, shown, opened.record, everything=everything),
             show_recorded.overview_footer(shown, opened.record, everything=everything),
         ]
     elif opened.is_directory and opened.several:
         parts += [
-            view.overview(shown, output.answers().columns),
+            view.overview(output.answers().columns, shown),
             view.overview_footer(shown),
         ]
     else:
         for program in shown.programs:
             rows = view.table(
+                output.answers().columns,
                 program,
                 written=written,
                 in_types=notation == "jax",
                 everything=everything,
-                columns=output.answers().columns,
             )
             parts += [[Paragraph(view.heading(program))], rows, view.footer(program, rows)]
     blocks.print_blocks(parts)

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,6 +73,7 @@ class Look:
     path: tuple[str, ...] = ()
 
 
+@dataclass(eq=False)
 class Looker:
     """Takes looks.
 
@@ -83,18 +84,13 @@ class Looker:
         notify: told what is being done, how many looks are taken, and of how many.
     """
 
-    def __init__(
-        self,
-        subject: UpgradeSubject,
-        scratch: Path,
-        *,
-        verbose: bool,
-        notify: Callable[[str, int, int], None],
-    ) -> None:
-        self.subject = subject
-        self.scratch = scratch
-        self.verbose = verbose
-        self.notify = notify
+    subject: UpgradeSubject
+    scratch: Path
+    _: KW_ONLY
+    verbose: bool
+    notify: Callable[[str, int, int], None]
+
+    def __post_init__(self) -> None:
         self._count = 0
 
     def look(self, looks: Sequence[Look]) -> list[Looked]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from sdyscope.formatters import in_place
 from sdyscope.values.source import SourceLocation
 
 Resource: TypeAlias = Literal["compute", "memory", "axis"]
@@ -85,16 +86,7 @@ class Pipeline:
     bytes: int
     source: SourceLocation | None
 
-    __document__ = (
-        "axis",
-        "stages",
-        "trips",
-        "both_ways",
-        "microbatches",
-        "bubble",
-        "bytes",
-        "source",
-    )
+    __document__ = in_place(both_ways=("both_ways", "microbatches", "bubble"))
 
     @property
     def microbatches(self) -> int:

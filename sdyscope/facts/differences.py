@@ -11,7 +11,7 @@ from sdyscope.facts.memory import GroupName, MemoryPart
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import NamedValue, Propagated, ValueId
 from sdyscope.facts.sharded import Sharded
-from sdyscope.formatters import Displayed, Summarized
+from sdyscope.formatters import Displayed, Summarized, in_place
 from sdyscope.graph import TensorType
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
@@ -234,24 +234,7 @@ class LoweredDiff(Displayed):
     kernels_not_compared: int = 0
     constants_not_compared: int = 0
 
-    __document__ = (
-        "name",
-        "across",
-        "a",
-        "b",
-        "same",
-        "same_tensors",
-        "not_compared",
-        "meshes",
-        "tensors",
-        "ops_compared",
-        "ops",
-        "left_out",
-        "under",
-        "devices_reordered",
-        "kernels_not_compared",
-        "constants_not_compared",
-    )
+    __document__ = in_place(b=("b", "same"))
 
     @property
     def same(self) -> bool:
@@ -401,23 +384,7 @@ class PropagatedDiff(Summarized):
     propagation_b: Propagated
     devices_reordered: bool = False
 
-    __document__ = (
-        "name",
-        "across",
-        "a",
-        "b",
-        "same",
-        "same_values",
-        "different_values",
-        "other_types",
-        "only_a",
-        "only_b",
-        "not_compared",
-        "beginnings",
-        "propagation_a",
-        "propagation_b",
-        "devices_reordered",
-    )
+    __document__ = in_place(b=("b", "same"), same_values=("same_values", "different_values"))
 
     @property
     def same(self) -> bool:

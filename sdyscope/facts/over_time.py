@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 from sdyscope.facts.compiled import Compiled, OfCompiled
 from sdyscope.facts.decided import AxisOrigin, DecidedValue
 from sdyscope.facts.program import Partitioner
-from sdyscope.formatters import Displayed, Summarized
+from sdyscope.formatters import Displayed, Summarized, in_place
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import SourceLocation
 
@@ -105,19 +105,7 @@ class Holding:
     source: SourceLocation | None
     decided: DecidedValue | None = None
 
-    __document__ = (
-        "category",
-        "name",
-        "op",
-        "instruction",
-        "array",
-        "count",
-        "bytes",
-        "start",
-        "end",
-        "source",
-        "origins",
-    )
+    __document__ = in_place(source=("source", "origins"), decided=())
 
     @property
     def origins(self) -> tuple[AxisOrigin, ...]:
@@ -238,28 +226,7 @@ class MemoryOverTime(OfCompiled, Displayed, Summarized):
     capacity: int | None
     unfollowed: int
 
-    __document__ = (
-        "partitioner",
-        "hardware",
-        "instructions",
-        "peak",
-        "position",
-        "scope",
-        "op",
-        "phase",
-        "source",
-        "by_category",
-        "least",
-        "held",
-        "moments",
-        "phases",
-        "loops",
-        "other_memories",
-        "counted",
-        "gaps",
-        "capacity",
-        "unfollowed",
-    )
+    __document__ = in_place(compiled=(), instructions=("partitioner", "hardware", "instructions"))
 
 
 RemedyKind: TypeAlias = Literal[

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 from sdyscope.facts.cost import Pipeline
 from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.program import Partitioner
+from sdyscope.formatters import in_place
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
@@ -99,23 +100,7 @@ class Exposed:
     way: Way | None
     origin: CollectiveOrigin | None
 
-    __document__ = (
-        "name",
-        "kind",
-        "axes",
-        "count",
-        "sent",
-        "scope",
-        "source",
-        "asynchronous",
-        "seconds",
-        "exposed",
-        "work",
-        "other",
-        "hideable",
-        "way",
-        "origin",
-    )
+    __document__ = in_place(other=("other", "hideable"))
 
     @property
     def hideable(self) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.program import CompiledUnder, Partitioner
 from sdyscope.facts.sharded import Sharded
+from sdyscope.formatters import in_place
 from sdyscope.values.mesh import AxisRef
 
 
@@ -67,17 +68,7 @@ class LineCollectives:
     at_most: bool
     origins: tuple[CollectiveOrigin, ...]
 
-    __document__ = (
-        "partitioner",
-        "kind",
-        "axes",
-        "tensors",
-        "sent",
-        "received",
-        "at_least",
-        "at_most",
-        "origin",
-    )
+    __document__ = in_place(at_most=("at_most", "origin"), origins=())
 
     @property
     def origin(self) -> CollectiveOrigin | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.facts.traffic import Traffic
+from sdyscope.formatters import in_place
 
 KeptKind: TypeAlias = Literal["parameters", "gradients", "optimizer state"]
 
@@ -89,13 +90,4 @@ class TrainingState:
         """Bytes that are kept of a parameter, over all devices, each copy counted once."""
         return sum(kept_part.bytes for kept_part in self.kept) / self.parameters
 
-    __document__ = (
-        "parameters",
-        "bytes_a_parameter",
-        "kept",
-        "axes",
-        "devices",
-        "partitioned",
-        "constraints",
-        "stages",
-    )
+    __document__ = in_place(parameters=("parameters", "bytes_a_parameter"))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from sdyscope.graph.attribute_values import NO_ATTRIBUTES as NO_ATTRIBUTES
 from sdyscope.graph.attribute_values import AttributeValue as AttributeValue
 from sdyscope.graph.locations import Location
 from sdyscope.graph.op_kinds import CONSTRAINTS

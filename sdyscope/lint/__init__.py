@@ -45,28 +45,15 @@ from sdyscope.lint import (
     unreduced,
     wasted,
 )
-from sdyscope.lint.logical import LogicalAxes
-from sdyscope.lint.named import named_axes
-from sdyscope.lint.rule import NotApplicable, Rule
+from sdyscope.lint.logical import LogicalAxes as LogicalAxes
+from sdyscope.lint.named import named_axes as named_axes
+from sdyscope.lint.rule import NotApplicable
+from sdyscope.lint.rule import Rule as Rule
 from sdyscope.lint.subject import Subject
 from sdyscope.staged import Staged
 from sdyscope.values.source import PathWords
 from sdyscope.words.findings import Finding, finding_of
 from sdyscope.words.lint import NO_LOGICAL, NO_STAGE, NOT_COMPILED, ONE_PARTITIONER
-
-__all__ = [
-    "RULES",
-    "Linted",
-    "LogicalAxes",
-    "NotRun",
-    "Rule",
-    "chosen_rules",
-    "focus_of_rule",
-    "linted",
-    "named_axes",
-    "rule",
-    "rules_left_out",
-]
 
 #: Every rule of a module of this room by its name, those about the same thing beside each other.
 RULES: Mapping[str, Rule] = {

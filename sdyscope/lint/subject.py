@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +41,11 @@ if TYPE_CHECKING:
     from sdyscope.lint.logical import LogicalAxes
 
 
+@dataclass(eq=False)
 class Subject:
     """One program under one partitioner.
 
-    Args:
+    Attributes:
         program: the program.
         partitioner: under which it is looked at; None for a compiled program's text.
         compiles: whether the program may be compiled.
@@ -53,24 +55,14 @@ class Subject:
         no_logical: why they are not, else.
     """
 
-    def __init__(
-        self,
-        program: Staged,
-        partitioner: Partitioner | None,
-        *,
-        compiles: bool,
-        on: Hardware | str | None,
-        not_compiled: str = NOT_COMPILED,
-        logical: LogicalAxes | None = None,
-        no_logical: str = NO_LOGICAL,
-    ) -> None:
-        self.program = program
-        self.partitioner = partitioner
-        self.compiles = compiles
-        self.on = on
-        self.not_compiled = not_compiled
-        self.logical = logical
-        self.no_logical = no_logical
+    program: Staged
+    partitioner: Partitioner | None
+    _: KW_ONLY
+    compiles: bool
+    on: Hardware | str | None
+    not_compiled: str = NOT_COMPILED
+    logical: LogicalAxes | None = None
+    no_logical: str = NO_LOGICAL
 
     @property
     def under(self) -> Partitioner:

@@ -20,7 +20,6 @@ from sdyscope.mesh_config.mesh_rules import MeshRule as MeshRule
 from sdyscope.mesh_config.mesh_rules import MeshRules as MeshRules
 from sdyscope.mesh_config.mesh_shape import AXIS_NAMES as AXIS_NAMES
 from sdyscope.mesh_config.mesh_shape import MeshShape as MeshShape
-from sdyscope.mesh_config.mesh_shape import SizedMeshShape as SizedMeshShape
 from sdyscope.mesh_config.mesh_shape import mesh_shape_from_axes as mesh_shape_from_axes
 from sdyscope.mesh_config.mesh_shape import parse_mesh_shape as parse_mesh_shape
 from sdyscope.mesh_config.read import mesh_config_of as mesh_config_of

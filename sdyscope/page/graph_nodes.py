@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from sdyscope.analysis.naming.scopes import is_differentiated
 from sdyscope.annotations import op_path, scope_of, split_scope
@@ -104,7 +104,7 @@ def nodes_of(graph: OpGraph) -> Nodes:
     builder = _Builder(graph)
     main = graph.main
     if main is not None:
-        returned = builder.block(graph.children(main.op), {}, None, (), None)
+        returned = builder.block(graph.children(main.op), {}, _Around())
         for result, value in zip(main.results, returned, strict=False):
             source = builder.drawn.nodes[value[0]]
             place = source.path, source.lane, source.owner
@@ -113,6 +113,14 @@ def nodes_of(graph: OpGraph) -> Nodes:
 
 
 _Values: TypeAlias = dict[tuple[int, int], tuple[int, int]]
+
+
+class _Around(NamedTuple):
+    """The owner that ops are inside, its whole scope and lane; in main ops have their own lane."""
+
+    owner: int | None = None
+    scope: tuple[str, ...] = ()
+    lane: Lane | None = None
 
 
 class _Builder:
@@ -136,30 +144,26 @@ class _Builder:
         self,
         ops: list[Op],
         values: _Values,
-        owner: int | None,
-        scope: tuple[str, ...],
-        lane: Lane | None,
+        around: _Around,
     ) -> list[tuple[int, int]]:
         """The nodes of a block; gives what its terminator returns.
 
         Args:
             ops: its arguments and ops.
             values: node and result for each value that is known so far; those of the block join.
-            owner: the owner that the block is inside.
-            scope: the whole scope of that owner.
-            lane: its lane; None in the main function, whose ops have their own.
+            around: what the block is inside.
         """
         returned: list[tuple[int, int]] = []
         for op in ops:
             if op.is_argument:
                 if (op.id, 0) not in values:
-                    values[op.id, 0] = self.plain(op, values, owner, scope, lane), 0
+                    values[op.id, 0] = self.plain(op, values, around), 0
             elif op.kind in TERMINATORS:
                 returned = self.operands(op, values)
             elif op.kind in _REGIONS and self.graph.children(op):
-                self.region(op, values, owner, scope, lane)
-            elif not self.call(op, values, owner, scope, lane):
-                node = self.plain(op, values, owner, scope, lane)
+                self.region(op, values, around)
+            elif not self.call(op, values, around):
+                node = self.plain(op, values, around)
                 for result in range(len(op.types)):
                     values[op.id, result] = node, result
         return returned
@@ -171,22 +175,15 @@ class _Builder:
             if (producer := values.get(value)) is not None
         ]
 
-    def plain(
-        self,
-        op: Op,
-        values: _Values,
-        owner: int | None,
-        scope: tuple[str, ...],
-        lane: Lane | None,
-    ) -> int:
-        path, note, own = self.place(op, scope)
+    def plain(self, op: Op, values: _Values, around: _Around) -> int:
+        path, note, lane = self.place(op, around)
         operands = [] if op.is_argument else self.operands(op, values)
         kind = op.mnemonic
         name = self.names.get(op.id, note) if op.is_argument else note
-        if op.is_argument and owner is None:
+        if op.is_argument and around.owner is None:
             path = ()
         number = self.add(
-            PictureNode(op.id, kind, name, path, lane or own, owner, operands, len(op.types))
+            PictureNode(op.id, kind, name, path, lane, around.owner, operands, len(op.types))
         )
         nodes = self.drawn.nodes
         if kind == "constant":
@@ -196,41 +193,26 @@ class _Builder:
         self.drawn.of_op.setdefault(op.id, []).append(number)
         return number
 
-    def place(self, op: Op, scope: tuple[str, ...]) -> tuple[tuple[str, ...], str, Lane]:
-        """Names of the scopes of an op below its owner's, what an einsum says, and its lane."""
+    def place(self, op: Op, around: _Around) -> tuple[tuple[str, ...], str, Lane]:
+        """Names of the scopes of an op below its owner's, what an einsum says, and the lane."""
         parts, note, backward, forward = _read_scope(op_path(op))
         lane: Lane = "forward"
         if self.differentiated:
             lane = "backward" if backward else "forward" if forward else "other"
-        if parts[: len(scope)] == scope:
-            parts = parts[len(scope) :]
-        return parts, note, lane
+        if parts[: len(around.scope)] == around.scope:
+            parts = parts[len(around.scope) :]
+        return parts, note, around.lane or lane
 
-    def owned(
-        self,
-        op: Op,
-        kind: str,
-        name: str,
-        owner: int | None,
-        scope: tuple[str, ...],
-        lane: Lane | None,
-    ) -> tuple[int, tuple[str, ...], Lane]:
-        path, _, own = self.place(op, scope)
+    def owned(self, op: Op, kind: str, name: str, around: _Around) -> _Around:
+        path, _, lane = self.place(op, around)
         if path and path[-1] == name:
             path = path[:-1]
-        self.drawn.owners.append(Owner(op.id, kind, name, path, lane or own, owner))
+        self.drawn.owners.append(Owner(op.id, kind, name, path, lane, around.owner))
         number = len(self.drawn.owners) - 1
         self.drawn.owners_of_op.setdefault(op.id, []).append(number)
-        return number, _read_scope(op_path(op))[0], lane or own
+        return _Around(number, _read_scope(op_path(op))[0], lane)
 
-    def call(
-        self,
-        op: Op,
-        values: _Values,
-        owner: int | None,
-        scope: tuple[str, ...],
-        lane: Lane | None,
-    ) -> bool:
+    def call(self, op: Op, values: _Values, around: _Around) -> bool:
         """Writes out what an op calls; False where it calls nothing, or too much."""
         function = self.graph.callee(op) if op.attributes else None
         if function is None or function.name in self.calls:
@@ -244,25 +226,18 @@ class _Builder:
             for argument, value in zip(function.arguments, given, strict=False)
         }
         name = scope_of(op)[1] or function.name
-        number, around, own = self.owned(op, "call", name, owner, scope, lane)
+        body = self.owned(op, "call", name, around)
         self.calls.append(function.name)
-        returned = self.block(self.graph.children(function.op), inside, number, around, own)
+        returned = self.block(self.graph.children(function.op), inside, body)
         self.calls.pop()
         for result, value in enumerate(returned):
             values[op.id, result] = value
         return True
 
-    def region(
-        self,
-        op: Op,
-        values: _Values,
-        owner: int | None,
-        scope: tuple[str, ...],
-        lane: Lane | None,
-    ) -> None:
+    def region(self, op: Op, values: _Values, around: _Around) -> None:
         kind = op.mnemonic
         path = _read_scope(op_path(op))[0]
-        number, around, own = self.owned(op, kind, path[-1] if path else kind, owner, scope, lane)
+        body = self.owned(op, kind, path[-1] if path else kind, around)
         given = self.operands(op, values)
         returned: list[tuple[int, int]] = []
         regions = sorted({child.region for child in self.graph.children(op)})
@@ -271,11 +246,11 @@ class _Builder:
             if kind == "while" and region == 0:
                 continue  # Its condition compares a counter.
             first = len(self.drawn.nodes)
-            returned = self.block(inside, values, number, around, own) or returned
+            returned = self.block(inside, values, body) or returned
             entering = [n for n in self.drawn.nodes[first:] if n.kind == "argument"]
             for node in entering:
                 index = self.graph.ops[node.op].argument
-                if node.owner == number and index < len(given):
+                if node.owner == body.owner and index < len(given):
                     node.operands = [given[index]]
                     node.name = self.called(given[index][0])
         for result in range(len(op.types)):

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Final, Literal, TypeAlias, get_args
 
 from sdyscope.facts.snapshots import STAGES, Item, Stage, StageText
+from sdyscope.formatters import in_place
 from sdyscope.graph import written_scope
 from sdyscope.snapshots.blocks import Blocks, blocks_between, mesh_of
 from sdyscope.snapshots.folding import fold, size
@@ -126,16 +127,7 @@ class Comparison:
     blocks: Blocks | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
 
-    __document__ = (
-        "name",
-        "same",
-        "different",
-        "header",
-        "changes",
-        "not_compared",
-        "blocks",
-        "renamed",
-    )
+    __document__ = in_place(name=("name", "same", "different"), same=())
 
     @property
     def is_same(self) -> bool:

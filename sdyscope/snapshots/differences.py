@@ -11,6 +11,7 @@ from sdyscope.facts.account import Account
 from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
 from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.remarks import Remark
+from sdyscope.formatters import in_place
 from sdyscope.snapshots.compare import Comparison
 
 Stage: TypeAlias = Literal["lowered", "propagated", "compiled", "snapshot"]
@@ -49,20 +50,7 @@ class DiffDocument:
     notes: tuple[Remark, ...] = ()
     accounts: Mapping[str, Account] = field(default_factory=dict)
 
-    __document__ = (
-        "schema",
-        "at",
-        "same",
-        "programs",
-        "propagated",
-        "compiled",
-        "snapshots",
-        "only_a",
-        "only_b",
-        "unread",
-        "notes",
-        "accounts",
-    )
+    __document__ = in_place(at=("at", "same"))
 
     @property
     def every(self) -> tuple[LoweredDiff | PropagatedDiff | CompiledDiff, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from sdyscope.facts.account import Account
+from sdyscope.formatters import in_place
 from sdyscope.snapshots.compare import Comparison
 from sdyscope.snapshots.values import Snapshot
 from sdyscope.values.source import FilePath
@@ -41,18 +42,7 @@ class SnapshotDocument:
     written: bool = False
     accounts: Mapping[str, Account] = field(default_factory=dict)
 
-    __document__ = (
-        "schema",
-        "action",
-        "file",
-        "same",
-        "programs",
-        "compared",
-        "missing",
-        "unused",
-        "written",
-        "accounts",
-    )
+    __document__ = in_place(file=("file", "same"))
 
     @property
     def same(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from lark import Token, Transformer
 
 from sdyscope.errors import ConversionError
-from sdyscope.syntax._parser import items
+from sdyscope.syntax._parser import items, of_list, of_parts
 from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, MeshAxis, SubAxisInfo
 
 #: How errors call the terminals of ``hlo_mesh.lark``.
@@ -59,20 +59,14 @@ class HloMeshTransformer(Transformer[Token, Any]):
         *axes, device_ids = children
         return Mesh(items(axes), device_ids)
 
-    def mesh_axis(self, children: list[Any]) -> MeshAxis:
-        return MeshAxis(*children)
+    mesh_axis = of_parts(MeshAxis)
 
     def single_device(self, children: list[int]) -> Mesh:
         return Mesh((), tuple(children))
 
-    def axis_refs(self, children: list[Any]) -> tuple[AxisRef, ...]:
-        return items(children)
-
-    def axis_ref(self, children: list[Any]) -> AxisRef:
-        return AxisRef(*children)
-
-    def sub_axis_info(self, children: list[int]) -> SubAxisInfo:
-        return SubAxisInfo(*children)
+    axis_refs = of_list(tuple)
+    axis_ref = of_parts(AxisRef)
+    sub_axis_info = of_parts(SubAxisInfo)
 
     def iota_tile(self, children: list[Any]) -> IotaTile:
         reshape, transpose = children

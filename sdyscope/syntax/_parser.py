@@ -13,8 +13,9 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property, lru_cache, partial
 from importlib import resources
 from typing import Any
 
@@ -30,6 +31,10 @@ from sdyscope.kept import cache_folder
 
 #: The package that the grammar files are data of.
 GRAMMARS = "sdyscope.grammars"
+
+
+#: How many texts of each kind are remembered: a module repeats few texts many times.
+_REMEMBERED = 1 << 14
 
 
 class _Tables(msgspec.Struct):
@@ -56,34 +61,38 @@ def _plain(value: Any) -> Any:
     return value
 
 
+@dataclass(eq=False)
 class Language:
     """A grammar, its start rules, and how to make values of its texts.
 
     Nothing is loaded before the first ``parse``.
 
-    Args:
+    Attributes:
         grammar: file name in ``grammars/``, as ``"shardy.lark"``.
-        starts: the rules that a text can be parsed as.
         transformer: a Lark transformer: a method a rule (and a terminal, if its text needs work).
         names: what to call a terminal in an error ("an axis name in quotes"), by its name in the
             grammar. Terminals that are a fixed text are called by that text, in quotes.
     """
 
-    def __init__(
-        self,
-        grammar: str,
-        *,
-        starts: Sequence[str],
-        transformer: type[Transformer[Token, Any]],
-        names: Mapping[str, str],
-    ) -> None:
-        self.grammar = grammar
-        self.starts = tuple(starts)
-        self.transformer = transformer
-        self.names = names
+    grammar: str
+    _: KW_ONLY
+    transformer: type[Transformer[Token, Any]]
+    names: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        #: The rules that a text can be parsed as.
+        self.starts: tuple[str, ...] = ()
+
+    def parser(self, rule: str) -> Callable[[str], Any]:
+        """A function that gives the value of a text read as ``rule``, and remembers it.
+
+        It raises ``SyntaxTextError`` with line, column, a caret and what was expected.
+        """
+        self.starts += (rule,)
+        return lru_cache(_REMEMBERED)(partial(self.parse, rule))
 
     def parse(self, rule: str, text: str) -> Any:
-        """The value of ``text`` read as ``rule``.
+        """The value of ``text`` read as ``rule``, which has a ``parser``.
 
         Raises:
             SyntaxTextError: with the place, and what could stand there.
@@ -233,6 +242,16 @@ def end_position(text: str) -> tuple[int, int]:
     """Line and column, counted from 1, just behind the last character that is not white space."""
     body = text.rstrip()
     return body.count("\n") + 1, len(body) - (body.rfind("\n") + 1) + 1
+
+
+def of_parts(make: Callable[..., Any]) -> Callable[[Any, list[Any]], Any]:
+    """A transformer's method for a rule whose parts are the fields of a value."""
+    return lambda _, children: make(*children)
+
+
+def of_list(make: Callable[[tuple[Any, ...]], Any]) -> Callable[[Any, list[Any]], Any]:
+    """A transformer's method for a rule whose parts are the items of a value's only field."""
+    return lambda _, children: make(items(children))
 
 
 def items(children: list[Any]) -> tuple[Any, ...]:

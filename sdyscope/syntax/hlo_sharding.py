@@ -10,7 +10,7 @@ The way back is ``str(value)``.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Any
 
 from lark import Token
@@ -22,7 +22,7 @@ from sdyscope.syntax._hlo_mesh import (
     named_axes,
     whole_number,
 )
-from sdyscope.syntax._parser import Language, items
+from sdyscope.syntax._parser import Language, items, of_list
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.sharding import DimSharding, ReductionKind
 from sdyscope.values.tiling import (
@@ -37,16 +37,12 @@ from sdyscope.values.tiling import (
     TupleSharding,
 )
 
-#: How many texts of each kind are remembered.
-REMEMBERED = 1 << 14
-
 #: A field of a sharding and its value.
 _Field = tuple[str, Any]
 
 
 class _Values(HloMeshTransformer):
-    def tuple_sharding(self, children: list[Any]) -> TupleSharding:
-        return TupleSharding(items(children))
+    tuple_sharding = of_list(TupleSharding)
 
     # The classic form
 
@@ -140,8 +136,7 @@ class _Values(HloMeshTransformer):
     def metadata(self, children: list[OpMetadata]) -> _Field:
         return "metadata", tuple(children)
 
-    def op_metadata(self, children: list[Any]) -> OpMetadata:
-        return OpMetadata(items(children))
+    op_metadata = of_list(OpMetadata)
 
     def metadata_field(self, children: list[Any]) -> tuple[str, Any]:
         name, value = str(children[0][:-1]), children[1]
@@ -205,29 +200,12 @@ _WORDS = {
 
 LANGUAGE = Language(
     "hlo_sharding.lark",
-    starts=("sharding", "unspecified_dims"),
     transformer=_Values,
     names={**TERMINAL_NAMES, "FIELD": "the name of a metadata field", "DEVICES": "an integer"},
 )
 
+#: A sharding in any form: ``{devices=[4,2]<=[8]}``, ``{mesh['a'=2], [{'a'}]}``, a tuple.
+parse_hlo_sharding: Callable[[str], AnyHloSharding] = LANGUAGE.parser("sharding")
 
-@lru_cache(REMEMBERED)
-def parse_hlo_sharding(text: str) -> AnyHloSharding:
-    """A sharding in any form: ``{devices=[4,2]<=[8]}``, ``{mesh['a'=2], [{'a'}]}``, a tuple.
-
-    Raises:
-        SyntaxTextError: with line, column, a caret and what was expected.
-    """
-    value: AnyHloSharding = LANGUAGE.parse("sharding", text)
-    return value
-
-
-@lru_cache(REMEMBERED)
-def parse_unspecified_dims(text: str) -> tuple[int, ...]:
-    """The dimensions in the backend config of ``@Sharding``: ``unspecified_dims=[0,2]``.
-
-    Raises:
-        SyntaxTextError: with line, column, a caret and what was expected.
-    """
-    value: tuple[int, ...] = LANGUAGE.parse("unspecified_dims", text)
-    return value
+#: The dimensions in the backend config of ``@Sharding``: ``unspecified_dims=[0,2]``.
+parse_unspecified_dims: Callable[[str], tuple[int, ...]] = LANGUAGE.parser("unspecified_dims")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Any
 
 from lark import Token, Transformer
@@ -17,9 +17,6 @@ from lark import Token, Transformer
 from sdyscope.errors import ConversionError
 from sdyscope.syntax._parser import Language
 from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec, SpecEntry, Unconstrained
-
-#: How many texts are remembered.
-REMEMBERED = 1 << 14
 
 
 class _Values(Transformer[Token, Any]):
@@ -84,7 +81,6 @@ class _Values(Transformer[Token, Any]):
 
 LANGUAGE = Language(
     "partition_spec.lark",
-    starts=("partition_spec",),
     transformer=_Values,
     names={
         "_CLASS": "'PartitionSpec'",
@@ -95,13 +91,5 @@ LANGUAGE = Language(
     },
 )
 
-
-@lru_cache(REMEMBERED)
-def parse_partition_spec(text: str) -> PartitionSpec:
-    """``P('x', None)``, ``PartitionSpec(('a', 'b'), UNCONSTRAINED)``, ``P('x', unreduced={'y'})``.
-
-    Raises:
-        SyntaxTextError: with line, column, a caret and what was expected.
-    """
-    value: PartitionSpec = LANGUAGE.parse("partition_spec", text)
-    return value
+#: ``P('x', None)``, ``PartitionSpec(('a', 'b'), UNCONSTRAINED)``, ``P('x', unreduced={'y'})``.
+parse_partition_spec: Callable[[str], PartitionSpec] = LANGUAGE.parser("partition_spec")

@@ -6,11 +6,11 @@ another number of devices than their order has. The way back is ``str(value)``.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Any
 
 from sdyscope.syntax._hlo_mesh import TERMINAL_NAMES, HloMeshTransformer, named_axes
-from sdyscope.syntax._parser import Language, items
+from sdyscope.syntax._parser import Language, of_list
 from sdyscope.values.mesh import AxisRef, IotaTile, Mesh
 from sdyscope.values.replica_groups import (
     CollectiveDeviceList,
@@ -19,13 +19,9 @@ from sdyscope.values.replica_groups import (
     ReplicaGroups,
 )
 
-#: How many texts are remembered.
-REMEMBERED = 1 << 14
-
 
 class _Values(HloMeshTransformer):
-    def collective_device_list(self, children: list[Any]) -> CollectiveDeviceList:
-        return CollectiveDeviceList(items(children))
+    collective_device_list = of_list(CollectiveDeviceList)
 
     def no_devices(self, children: list[Any]) -> tuple[int, ...]:
         return ()
@@ -43,18 +39,9 @@ class _Values(HloMeshTransformer):
 
 LANGUAGE = Language(
     "replica_groups.lark",
-    starts=("replica_groups",),
     transformer=_Values,
     names=TERMINAL_NAMES,
 )
 
-
-@lru_cache(REMEMBERED)
-def parse_replica_groups(text: str) -> ReplicaGroups:
-    """Replica groups in any form: ``{{0,1}}``, ``[2,4]<=[8]``, ``mesh['a'=2] {'a'}``.
-
-    Raises:
-        SyntaxTextError: with line, column, a caret and what was expected.
-    """
-    value: ReplicaGroups = LANGUAGE.parse("replica_groups", text)
-    return value
+#: Replica groups in any form: ``{{0,1}}``, ``[2,4]<=[8]``, ``mesh['a'=2] {'a'}``.
+parse_replica_groups: Callable[[str], ReplicaGroups] = LANGUAGE.parser("replica_groups")

@@ -6,7 +6,7 @@ compound factor, where JAX puts a scalar in front of it. The way back is ``str(v
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Any
 
 from lark import Token, Transformer
@@ -18,9 +18,6 @@ from sdyscope.values.custom_partitioning_rule import (
     CompoundFactor,
     SdyShardingRule,
 )
-
-#: How many texts are remembered.
-REMEMBERED = 1 << 10
 
 Mappings = tuple[tuple[ArrayMapping, ...], tuple[ArrayMapping, ...]]
 
@@ -52,16 +49,12 @@ class _Values(Transformer[Token, Any]):
 
 LANGUAGE = Language(
     "sharding_rule.lark",
-    starts=("sharding_rule",),
     transformer=_Values,
     names={"BATCHING": "'...'", "FACTOR": "the name of a factor"},
 )
 
 
-@lru_cache(REMEMBERED)
-def _parse_mappings(text: str) -> Mappings:
-    value: Mappings = LANGUAGE.parse("sharding_rule", text)
-    return value
+_parse_mappings: Callable[[str], Mappings] = LANGUAGE.parser("sharding_rule")
 
 
 def parse_sdy_sharding_rule(

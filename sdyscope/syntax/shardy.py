@@ -3,7 +3,7 @@
 Every function takes the attribute in MLIR's long or short form (``#sdy.sharding<...>``,
 ``#sdy<sharding<...>>``) or bare, as the dialect's ops print it (``<@mesh, [{"a"}]>``), and raises
 ``SyntaxTextError`` with line, column, a caret and what was expected. Results are remembered, since
-a module repeats few texts many times. The way back is ``str(value)``, or ``value.attribute``.
+a module repeats few texts many times. The way back is ``str(value)``.
 
 Accepted is what the MLIR parsers of JAX 0.7.2 to 0.12 accept, of all versions together. Stricter
 than they are where they let pass what the verifier of the op refuses later (sub-axes of size 1)
@@ -13,13 +13,13 @@ or what they print as something that they can't read (dimensions without factors
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Any
 
 from lark import Token, Transformer
 
 from sdyscope.errors import ConversionError
-from sdyscope.syntax._parser import Language, items
+from sdyscope.syntax._parser import Language, items, of_list, of_parts
 from sdyscope.values.explicit_collectives import (
     AllToAllParam,
     AllToAllParamList,
@@ -50,9 +50,6 @@ from sdyscope.values.sharding_rule import (
     factor_index,
     factor_symbol,
 )
-
-#: How many texts of each kind are remembered.
-REMEMBERED = 1 << 14
 
 _ESCAPES = re.compile(r'\\(?:(["\\nt])|((?:[0-9A-Fa-f]{2})(?:\\[0-9A-Fa-f]{2})*))')
 _PLAIN_ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "t": "\t"}
@@ -107,21 +104,15 @@ class _Values(Transformer[Token, Any]):
         *axes, device_ids = children
         return Mesh(items(axes), device_ids)
 
-    def mesh_axis(self, children: list[Any]) -> MeshAxis:
-        return MeshAxis(*children)
+    mesh_axis = of_parts(MeshAxis)
 
     def device_ids(self, children: list[Any]) -> tuple[int, ...]:
         first, *rest = children
         return (*first, *rest) if isinstance(first, tuple) else (first, *rest)
 
-    def mesh_op(self, children: list[Any]) -> MeshOp:
-        return MeshOp(*children)
-
-    def axis_ref(self, children: list[Any]) -> AxisRef:
-        return AxisRef(*children)
-
-    def sub_axis_info(self, children: list[Any]) -> SubAxisInfo:
-        return SubAxisInfo(*children)
+    mesh_op = of_parts(MeshOp)
+    axis_ref = of_parts(AxisRef)
+    sub_axis_info = of_parts(SubAxisInfo)
 
     # Tensor shardings
 
@@ -132,8 +123,7 @@ class _Values(Transformer[Token, Any]):
             fields.update(part or {})
         return TensorSharding(mesh, dim_shardings, **fields)
 
-    def dim_shardings(self, children: list[Any]) -> tuple[DimSharding, ...]:
-        return items(children)
+    dim_shardings = of_list(tuple)
 
     def dim_sharding(self, children: list[Any]) -> DimSharding:
         *axes, priority = children
@@ -147,11 +137,8 @@ class _Values(Transformer[Token, Any]):
         reduction, *axes = children
         return {"unreduced_axes": tuple(axes), "reduction": str(reduction or "sum")}
 
-    def tensor_sharding_per_value(self, children: list[Any]) -> TensorShardingPerValue:
-        return TensorShardingPerValue(items(children))
-
-    def manual_axes(self, children: list[Any]) -> ManualAxes:
-        return ManualAxes(items(children))
+    tensor_sharding_per_value = of_list(TensorShardingPerValue)
+    manual_axes = of_list(ManualAxes)
 
     # Op sharding rules
 
@@ -174,11 +161,8 @@ class _Values(Transformer[Token, Any]):
 
     result_mappings = operand_mappings
 
-    def tensor_mapping(self, children: list[Any]) -> TensorMapping:
-        return TensorMapping(items(children))
-
-    def dim_mapping(self, children: list[Any]) -> DimMapping:
-        return DimMapping(*children)
+    tensor_mapping = of_list(TensorMapping)
+    dim_mapping = of_parts(DimMapping)
 
     def factor_sizes(self, children: list[Any]) -> tuple[int, ...]:
         sizes = items(children)
@@ -202,18 +186,14 @@ class _Values(Transformer[Token, Any]):
 
     # Collectives
 
-    def axis_ref_list(self, children: list[Any]) -> AxisRefList:
-        return AxisRefList(items(children))
-
-    def list_of_axis_ref_lists(self, children: list[Any]) -> ListOfAxisRefLists:
-        return ListOfAxisRefLists(items(children))
+    axis_ref_list = of_list(AxisRefList)
+    list_of_axis_ref_lists = of_list(ListOfAxisRefLists)
 
     def all_to_all_param(self, children: list[Any]) -> AllToAllParam:
         *axes, src_dim, tgt_dim = children
         return AllToAllParam(tuple(axes), src_dim, tgt_dim)
 
-    def all_to_all_param_list(self, children: list[Any]) -> AllToAllParamList:
-        return AllToAllParamList(items(children))
+    all_to_all_param_list = of_list(AllToAllParamList)
 
     # Propagation
 
@@ -224,8 +204,7 @@ class _Values(Transformer[Token, Any]):
         step_index, *entries = children
         return PropagationOneStep(step_index, tuple(entries))
 
-    def axis_to_propagation_details(self, children: list[Any]) -> AxisToPropagationDetails:
-        return AxisToPropagationDetails(*children)
+    axis_to_propagation_details = of_parts(AxisToPropagationDetails)
 
     def targets(self, children: list[Any]) -> tuple[EdgeValueRef, ...]:
         return tuple(children)
@@ -234,11 +213,8 @@ class _Values(Transformer[Token, Any]):
         kind, index = children
         return EdgeValueRef("operand" if kind == "operand" else "result", index)
 
-    def sharding_origins_per_value(self, children: list[Any]) -> ShardingOriginsPerValue:
-        return ShardingOriginsPerValue(items(children))
-
-    def sharding_origins(self, children: list[Any]) -> ShardingOrigins:
-        return ShardingOrigins(items(children))
+    sharding_origins_per_value = of_list(ShardingOriginsPerValue)
+    sharding_origins = of_list(ShardingOrigins)
 
     def sharding_origin(self, children: list[Any]) -> tuple[AxisRef, OriginSharding]:
         key, origin = children
@@ -283,23 +259,6 @@ def _single(factors: tuple[int, ...]) -> int:
 
 LANGUAGE = Language(
     "shardy.lark",
-    starts=(
-        "mesh_text",
-        "mesh_op",
-        "axis_ref",
-        "dim_sharding",
-        "tensor_sharding_text",
-        "tensor_sharding_per_value_text",
-        "manual_axes_text",
-        "op_sharding_rule_text",
-        "axis_ref_list_text",
-        "list_of_axis_ref_lists_text",
-        "all_to_all_param_list_text",
-        "propagation_edges_text",
-        "sharding_origins",
-        "sharding_origins_per_value",
-        "origin_sharding",
-    ),
     transformer=_Values,
     names={
         "STRING": "a name in quotes",
@@ -322,107 +281,57 @@ LANGUAGE = Language(
     },
 )
 
+#: ``<["a"=2, "b"=2], device_ids=[0, 2, 1, 3]>``, ``#sdy.mesh<["a"=2]>``.
+parse_mesh: Callable[[str], Mesh] = LANGUAGE.parser("mesh_text")
 
-@lru_cache(REMEMBERED)
-def parse_mesh(text: str) -> Mesh:
-    """``<["a"=2, "b"=2], device_ids=[0, 2, 1, 3]>``, ``#sdy.mesh<["a"=2]>``."""
-    value: Mesh = LANGUAGE.parse("mesh_text", text)
-    return value
+#: ``sdy.mesh @mesh = <["a"=2]>``; a dictionary of attributes behind it is not kept.
+parse_mesh_op: Callable[[str], MeshOp] = LANGUAGE.parser("mesh_op")
 
+#: ``"a"``, ``"a":(1)2``.
+parse_axis_ref: Callable[[str], AxisRef] = LANGUAGE.parser("axis_ref")
 
-@lru_cache(REMEMBERED)
-def parse_mesh_op(text: str) -> MeshOp:
-    """``sdy.mesh @mesh = <["a"=2]>``; a dictionary of attributes behind it is not kept."""
-    value: MeshOp = LANGUAGE.parse("mesh_op", text)
-    return value
+#: ``{"a", "b":(1)2, ?}p1``.
+parse_dim_sharding: Callable[[str], DimSharding] = LANGUAGE.parser("dim_sharding")
 
+#: ``#sdy.sharding<@mesh, [{"a"}, {?}]>``, ``<@mesh, [{"a"}, {?}], replicated={"b"}>``.
+parse_tensor_sharding: Callable[[str], TensorSharding] = LANGUAGE.parser("tensor_sharding_text")
 
-@lru_cache(REMEMBERED)
-def parse_axis_ref(text: str) -> AxisRef:
-    """``"a"``, ``"a":(1)2``."""
-    value: AxisRef = LANGUAGE.parse("axis_ref", text)
-    return value
+#: ``#sdy.sharding_per_value<[<@mesh, []>]>``, ``[<@mesh, []>, <@mesh, [{"a"}]>]``.
+parse_tensor_sharding_per_value: Callable[[str], TensorShardingPerValue] = LANGUAGE.parser(
+    "tensor_sharding_per_value_text"
+)
 
+#: ``#sdy<manual_axes{"a"}>``, ``{"a", "b"}``.
+parse_manual_axes: Callable[[str], ManualAxes] = LANGUAGE.parser("manual_axes_text")
 
-@lru_cache(REMEMBERED)
-def parse_dim_sharding(text: str) -> DimSharding:
-    """``{"a", "b":(1)2, ?}p1``."""
-    value: DimSharding = LANGUAGE.parse("dim_sharding", text)
-    return value
+#: ``#sdy.op_sharding_rule<([i, k], [k, j])->([i, j]) {i=8, j=4, k=2} reduction={k}>``.
+parse_op_sharding_rule: Callable[[str], OpShardingRule] = LANGUAGE.parser("op_sharding_rule_text")
 
+#: ``{"a", "b":(1)2}``, the axes of ``sdy.all_reduce``.
+parse_axis_ref_list: Callable[[str], AxisRefList] = LANGUAGE.parser("axis_ref_list_text")
 
-@lru_cache(REMEMBERED)
-def parse_tensor_sharding(text: str) -> TensorSharding:
-    """``#sdy.sharding<@mesh, [{"a"}, {?}]>``, ``<@mesh, [{"a"}, {?}], replicated={"b"}>``."""
-    value: TensorSharding = LANGUAGE.parse("tensor_sharding_text", text)
-    return value
+#: ``[{}, {"a"}]``, the axes of each dimension in ``sdy.all_gather`` and others.
+parse_list_of_axis_ref_lists: Callable[[str], ListOfAxisRefLists] = LANGUAGE.parser(
+    "list_of_axis_ref_lists_text"
+)
 
+#: ``[{"a"}: 0->1, {"b"}: 2->3]``, the parameters of ``sdy.all_to_all``.
+parse_all_to_all_param_list: Callable[[str], AllToAllParamList] = LANGUAGE.parser(
+    "all_to_all_param_list_text"
+)
 
-@lru_cache(REMEMBERED)
-def parse_tensor_sharding_per_value(text: str) -> TensorShardingPerValue:
-    """``#sdy.sharding_per_value<[<@mesh, []>]>``, ``[<@mesh, []>, <@mesh, [{"a"}]>]``."""
-    value: TensorShardingPerValue = LANGUAGE.parse("tensor_sharding_per_value_text", text)
-    return value
+#: ``#sdy.propagation_edges<[{step-4 = [{"data" = operand-0 -> [result-0]}]}]>``.
+parse_propagation_edges: Callable[[str], PropagationEdges] = LANGUAGE.parser(
+    "propagation_edges_text"
+)
 
+#: ``{a = "input: 0", "c:(1)2" = "self"}``: origins of one value.
+parse_sharding_origins: Callable[[str], ShardingOrigins] = LANGUAGE.parser("sharding_origins")
 
-@lru_cache(REMEMBERED)
-def parse_manual_axes(text: str) -> ManualAxes:
-    """``#sdy<manual_axes{"a"}>``, ``{"a", "b"}``."""
-    value: ManualAxes = LANGUAGE.parse("manual_axes_text", text)
-    return value
+#: ``[{a = "input: 0"}, {}]``: origins of every result of an op.
+parse_sharding_origins_per_value: Callable[[str], ShardingOriginsPerValue] = LANGUAGE.parser(
+    "sharding_origins_per_value"
+)
 
-
-@lru_cache(REMEMBERED)
-def parse_op_sharding_rule(text: str) -> OpShardingRule:
-    """``#sdy.op_sharding_rule<([i, k], [k, j])->([i, j]) {i=8, j=4, k=2} reduction={k}>``."""
-    value: OpShardingRule = LANGUAGE.parse("op_sharding_rule_text", text)
-    return value
-
-
-@lru_cache(REMEMBERED)
-def parse_axis_ref_list(text: str) -> AxisRefList:
-    """``{"a", "b":(1)2}``, the axes of ``sdy.all_reduce``."""
-    value: AxisRefList = LANGUAGE.parse("axis_ref_list_text", text)
-    return value
-
-
-@lru_cache(REMEMBERED)
-def parse_list_of_axis_ref_lists(text: str) -> ListOfAxisRefLists:
-    """``[{}, {"a"}]``, the axes of each dimension in ``sdy.all_gather`` and others."""
-    value: ListOfAxisRefLists = LANGUAGE.parse("list_of_axis_ref_lists_text", text)
-    return value
-
-
-@lru_cache(REMEMBERED)
-def parse_all_to_all_param_list(text: str) -> AllToAllParamList:
-    """``[{"a"}: 0->1, {"b"}: 2->3]``, the parameters of ``sdy.all_to_all``."""
-    value: AllToAllParamList = LANGUAGE.parse("all_to_all_param_list_text", text)
-    return value
-
-
-@lru_cache(REMEMBERED)
-def parse_propagation_edges(text: str) -> PropagationEdges:
-    """``#sdy.propagation_edges<[{step-4 = [{"data" = operand-0 -> [result-0]}]}]>``."""
-    value: PropagationEdges = LANGUAGE.parse("propagation_edges_text", text)
-    return value
-
-
-@lru_cache(REMEMBERED)
-def parse_sharding_origins(text: str) -> ShardingOrigins:
-    """``{a = "input: 0", "c:(1)2" = "self"}``: origins of one value."""
-    value: ShardingOrigins = LANGUAGE.parse("sharding_origins", text)
-    return value
-
-
-@lru_cache(REMEMBERED)
-def parse_sharding_origins_per_value(text: str) -> ShardingOriginsPerValue:
-    """``[{a = "input: 0"}, {}]``: origins of every result of an op."""
-    value: ShardingOriginsPerValue = LANGUAGE.parse("sharding_origins_per_value", text)
-    return value
-
-
-@lru_cache(REMEMBERED)
-def parse_origin_sharding(text: str) -> OriginSharding:
-    """``input: 0``, ``constraint_3``, ``mc_0_output: 1``, ``mc_0``, ``self``."""
-    value: OriginSharding = LANGUAGE.parse("origin_sharding", text)
-    return value
+#: ``input: 0``, ``constraint_3``, ``mc_0_output: 1``, ``mc_0``, ``self``.
+parse_origin_sharding: Callable[[str], OriginSharding] = LANGUAGE.parser("origin_sharding")

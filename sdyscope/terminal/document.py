@@ -192,9 +192,10 @@ def _form(type_: Any) -> Any:
     if type_ in _FORMS:
         return _form(_FORMS[type_][1])
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):
-        types = {name: own for name, (_, own) in members(type_, _WRITTEN.get(type_, {})).items()}
+        types = {name: kind for name, (_, kind) in members(type_, _WRITTEN.get(type_, {})).items()}
         fields = [(name, _form(annotated)) for name, annotated in types.items()]
-        if type_ not in _WRITTEN and not hasattr(type_, "__document__") and dict(fields) == types:
+        own = [field.name for field in dataclasses.fields(type_)]
+        if type_ not in _WRITTEN and [*types] == own and dict(fields) == types:
             return type_
         return msgspec.defstruct(
             type_.__name__,

@@ -103,11 +103,14 @@ def fields_of(document_type: type) -> tuple[str, ...]:
     """What a document has of a value of this type, in order.
 
     The fields of the dataclass; or what its ``__document__`` lists, which may be properties too.
+    A mapping says what stands in the place of a field; other fields stand (`in_place`).
     """
-    listed: Sequence[str] | None = getattr(document_type, "__document__", None)
-    if listed is not None:
-        return tuple(listed)
-    return tuple(field.name for field in dataclasses.fields(document_type))
+    names = tuple(field.name for field in dataclasses.fields(document_type))
+    written: Sequence[str] | Mapping[str, Sequence[str]]
+    written = getattr(document_type, "__document__", names)
+    if isinstance(written, Mapping):
+        return tuple(each for name in names for each in written.get(name, (name,)))
+    return tuple(written)
 
 
 def members(document_type: type, written: Written) -> Written:

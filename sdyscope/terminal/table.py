@@ -9,8 +9,9 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import update_wrapper
 from itertools import zip_longest
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar
 
 from sdyscope.process.output import Output, answers
 from sdyscope.terminal.messages import HANG
@@ -151,6 +152,7 @@ class Table:
 
 
 _Table = TypeVar("_Table", bound=Table)
+_Given = ParamSpec("_Given")
 _Value = TypeVar("_Value")
 
 
@@ -158,15 +160,21 @@ def _cells(row: tuple[Cell | str, ...]) -> tuple[Cell, ...]:
     return tuple(Cell(cell) if isinstance(cell, str) else cell for cell in row)
 
 
-def fitted(make: Callable[[bool], _Table], columns: int | None) -> _Table:
-    """A table, or where it is wider than a line, a brief one of the same.
+def fitted(
+    make: Callable[Concatenate[bool, _Given], _Table],
+) -> Callable[Concatenate[int | None, _Given], _Table]:
+    """Makes a function that is told how many characters a line has, None for any number.
 
     Args:
-        make: makes the table, brief or not.
-        columns: how many characters a line has; None for any number.
+        make: makes the table; it is told whether a brief one, as where the other is wider.
     """
-    table = make(False)
-    return table if columns is None or table.whole_width <= columns else make(True)
+
+    def fitting(columns: int | None, /, *args: _Given.args, **options: _Given.kwargs) -> _Table:
+        table = make(False, *args, **options)
+        is_wider = columns is not None and table.whole_width > columns
+        return make(True, *args, **options) if is_wider else table
+
+    return update_wrapper(fitting, make)
 
 
 def number(header: str) -> Column:

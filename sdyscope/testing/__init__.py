@@ -7,5 +7,3 @@ annotation that is behind it.
 from sdyscope.testing.compiled import assert_max_bytes as assert_max_bytes
 from sdyscope.testing.compiled import assert_no_collectives as assert_no_collectives
 from sdyscope.testing.shardings import assert_sharding as assert_sharding
-
-__all__ = ["assert_max_bytes", "assert_no_collectives", "assert_sharding"]

@@ -29,6 +29,7 @@ from sdyscope.facts.account import Account
 from sdyscope.facts.program import Versions
 from sdyscope.facts.recompiles import Recompile
 from sdyscope.facts.remarks import Remark
+from sdyscope.formatters import in_place
 from sdyscope.upgrade.bisected import Bisection, VersionAccount, version_accounts
 from sdyscope.upgrade.carried import Carried, CarriedProgram
 from sdyscope.values.source import PathWords
@@ -158,17 +159,7 @@ class Step:
     excused: Mapping[str, frozenset[str]] = field(default_factory=dict)
     views: Mapping[str, tuple[_Views, _Views]] = field(default_factory=dict)
 
-    __document__ = (
-        "a",
-        "b",
-        "same",
-        "worse",
-        "programs",
-        "unpaired",
-        "recompiles",
-        "failed",
-        "packages",
-    )
+    __document__ = in_place(b=("b", "same", "worse"), excused=(), views=())
 
     @property
     def same(self) -> bool:
@@ -224,16 +215,7 @@ class Upgrade:
     bisection: Bisection | None = None
     bisection_missing: str = ""
 
-    __document__ = (
-        "schema",
-        "target",
-        "passed",
-        "exit_status",
-        "sides",
-        "steps",
-        "bisection",
-        "bisection_missing",
-    )
+    __document__ = in_place(target=("target", "passed", "exit_status"))
 
     @property
     def passed(self) -> bool:

@@ -23,11 +23,6 @@ class AxisRefList:
     def __str__(self) -> str:
         return "{" + ", ".join(map(str, self.axes)) + "}"
 
-    @property
-    def attribute(self) -> str:
-        """The MLIR attribute: ``#sdy<axis_ref_list{...}>``."""
-        return f"#sdy<axis_ref_list{self}>"
-
 
 @dataclass(frozen=True, slots=True)
 class ListOfAxisRefLists:
@@ -37,11 +32,6 @@ class ListOfAxisRefLists:
 
     def __str__(self) -> str:
         return "[" + ", ".join(map(str, self.lists)) + "]"
-
-    @property
-    def attribute(self) -> str:
-        """The MLIR attribute: ``#sdy<list_of_axis_ref_lists[...]>``."""
-        return f"#sdy<list_of_axis_ref_lists{self}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +49,6 @@ class AllToAllParam:
         axes = ", ".join(map(str, self.axes))
         return f"{{{axes}}}: {self.src_dim}->{self.tgt_dim}"
 
-    @property
-    def attribute(self) -> str:
-        """The MLIR attribute: ``#sdy<all_to_all_param{...}: 0->1>``."""
-        return f"#sdy<all_to_all_param{self}>"
-
 
 @dataclass(frozen=True, slots=True)
 class AllToAllParamList:
@@ -73,8 +58,3 @@ class AllToAllParamList:
 
     def __str__(self) -> str:
         return "[" + ", ".join(map(str, self.params)) + "]"
-
-    @property
-    def attribute(self) -> str:
-        """The MLIR attribute: ``#sdy<all_to_all_param_list[...]>``."""
-        return f"#sdy<all_to_all_param_list{self}>"

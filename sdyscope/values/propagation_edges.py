@@ -98,11 +98,6 @@ class PropagationEdges:
     def __str__(self) -> str:
         return "<[" + ", ".join(map(str, self.steps)) + "]>"
 
-    @property
-    def attribute(self) -> str:
-        """The MLIR attribute: ``#sdy.propagation_edges<[...]>``."""
-        return f"#sdy.propagation_edges{self}"
-
 
 @dataclass(frozen=True, slots=True)
 class OriginSharding:
@@ -169,11 +164,6 @@ class ShardingOrigins:
         entries = (f'{_key(_axis_key(axis))} = "{origin}"' for axis, origin in self.origins)
         return "{" + ", ".join(entries) + "}"
 
-    @property
-    def attribute(self) -> str:
-        """The MLIR attribute: a dictionary of strings."""
-        return str(self)
-
 
 @dataclass(frozen=True, slots=True)
 class ShardingOriginsPerValue:
@@ -183,11 +173,6 @@ class ShardingOriginsPerValue:
 
     def __str__(self) -> str:
         return "[" + ", ".join(map(str, self.values)) + "]"
-
-    @property
-    def attribute(self) -> str:
-        """The MLIR attribute: an array of dictionaries of strings."""
-        return str(self)
 
 
 def _axis_key(axis: AxisRef) -> str:

@@ -99,11 +99,6 @@ class OpShardingRule:
         ]
         return "<" + "".join(parts) + ">"
 
-    @property
-    def attribute(self) -> str:
-        """The MLIR attribute: ``#sdy.op_sharding_rule<...>``."""
-        return f"#sdy.op_sharding_rule{self}"
-
 
 def _braces(opening: str, items: Iterable[str]) -> str:
     listed = ", ".join(items)

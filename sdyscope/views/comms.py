@@ -86,11 +86,11 @@ def tables(
         return ()
     if by_scope:
         return by_kind(document), scopes(document, everything=everything)
-    origins = by_annotation(document, everything=everything, columns=columns)
+    origins = by_annotation(columns, document, everything=everything)
     return (
         by_kind(document),
         *([origins] if origins.rows else []),
-        largest(document, everything=everything, columns=columns),
+        largest(columns, document, everything=everything),
     )
 
 
@@ -131,21 +131,16 @@ def _tally_cells(tally: Tally | None, several: bool) -> list[Cell | str]:
     return [f"{tally.count:,}", f"{tally.tensors:,}", size(tally.bytes), size(tally.sent)]
 
 
-def largest(
-    document: CommsDocument, *, everything: bool = False, columns: int | None = None
-) -> Table:
+@fitted
+def largest(brief: bool, document: CommsDocument, *, everything: bool = False) -> Table:
     """The collectives that send most, of each partitioner; what looks the same is one row.
 
     Args:
+        brief: whether the table is wider than the line: a file that all lines are in is
+            only named once.
         document: the document.
         everything: whether to list all.
-        columns: the width to keep to. Where the table is wider, a file that all lines are in is
-            only named once.
     """
-    return fitted(lambda brief: _largest(document, everything, brief=brief), columns)
-
-
-def _largest(document: CommsDocument, everything: bool, *, brief: bool) -> Table:
     shown = []
     for program in distinct(document):
         every = collective_groups(program)
@@ -198,21 +193,16 @@ def sent_text(group: CollectiveGroup) -> str:
     return ("≤ " if group.first.at_most else "") + size(group.sent)
 
 
-def by_annotation(
-    document: CommsDocument, *, everything: bool = False, columns: int | None = None
-) -> Table:
+@fitted
+def by_annotation(brief: bool, document: CommsDocument, *, everything: bool = False) -> Table:
     """The annotations that most comes from, of each partitioner.
 
     Args:
+        brief: whether the table is wider than the line: a file that all lines are in is
+            only named once.
         document: the document.
         everything: whether to list all.
-        columns: the width to keep to. Where the table is wider, a file that all lines are in is
-            only named once.
     """
-    return fitted(lambda brief: _by_annotation(document, everything, brief=brief), columns)
-
-
-def _by_annotation(document: CommsDocument, everything: bool, *, brief: bool) -> Table:
     shown = [
         (program, program.by_annotation if everything else program.by_annotation[:ANNOTATIONS])
         for program in distinct(document)

@@ -8,7 +8,7 @@ edges="edges")` takes it as it is.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from sdyscope.facts.account import Account
 from sdyscope.graph import Argument, NotUnderstood, Op, OpGraph, Result
@@ -89,18 +89,6 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionArgument:
-    """An argument of a function: its node and index, pytree path, type, sharding, attributes."""
-
-    node: int
-    index: int
-    name: str
-    type: str
-    sharding: str | None
-    attributes: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionResult:
     """A result of a function: its index, pytree path, type, sharding, attributes.
 
@@ -113,6 +101,13 @@ class FunctionResult:
     type: str
     sharding: str | None
     attributes: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionArgument(FunctionResult):
+    """An argument of a function: its node and index, pytree path, type, sharding, attributes."""
+
+    node: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,8 +204,8 @@ def document(graph: OpGraph, account: Account) -> Graph:
             name=function.name,
             visibility=function.visibility,
             op=function.op,
-            arguments=tuple(map(_argument, function.arguments)),
-            results=tuple(map(_result, function.results)),
+            arguments=tuple(FunctionArgument(**_fields(each)) for each in function.arguments),
+            results=tuple(FunctionResult(**_fields(each)) for each in function.results),
         )
         for function in graph.functions.values()
     )
@@ -237,26 +232,15 @@ def _beside(graph: OpGraph, op: Op) -> dict[str, tuple[str | None, ...]]:
     return {stage: each for stage, each in texts.items() if any(each)}
 
 
-def _argument(argument: Argument) -> FunctionArgument:
-    return FunctionArgument(
-        node=argument.node,
-        index=argument.index,
-        name=argument.name,
-        type=argument.type.text,
-        sharding=_text(argument.sharding),
-        attributes=attribute_texts(argument.attributes),
-    )
-
-
-def _result(result: Result) -> FunctionResult:
-    return FunctionResult(
-        node=result.node,
-        index=result.index,
-        name=result.name,
-        type=result.type.text,
-        sharding=_text(result.sharding),
-        attributes=attribute_texts(result.attributes),
-    )
+def _fields(end: Argument | Result) -> dict[str, Any]:
+    return {
+        "node": end.node,
+        "index": end.index,
+        "name": end.name,
+        "type": end.type.text,
+        "sharding": _text(end.sharding),
+        "attributes": attribute_texts(end.attributes),
+    }
 
 
 def _text(value: object | None) -> str | None:

@@ -77,7 +77,7 @@ def compiled(document: MemoryDocument, top: int, columns: int | None) -> Iterato
         yield headline(heading(document, program, partitioners))
         yield groups(program)
         if program.savings:
-            yield savings(program, top, columns)
+            yield savings(columns, program, top)
         elif program.is_text:
             yield largest(program, top)
         yield footer(program, top, partitioners)
@@ -90,7 +90,7 @@ def predicted(
     yield headline(predicted_heading(document, memory))
     yield groups(memory)
     if memory.savings:
-        yield savings(memory, top, columns)
+        yield savings(columns, memory, top)
     yield predicted_footer(memory, top)
 
 
@@ -180,18 +180,15 @@ def _needed(compiled: Memory | PredictedMemory, *, before: int, empty: int) -> l
 _OPTIONAL = (MemoryPart.CODE, MemoryPart.HOST)
 
 
-def savings(compiled: Memory | PredictedMemory, top: int, columns: int | None = None) -> Table:
+@fitted
+def savings(brief: bool, compiled: Memory | PredictedMemory, top: int) -> Table:
     """A row for each tensor that could be sharded further, what saves most first.
 
     Args:
+        brief: whether the table is wider than the line: the types are left out.
         compiled: the document.
         top: how many rows; 0 for all.
-        columns: the width to keep to. Where the table is wider, the types are left out.
     """
-    return fitted(lambda brief: _savings_table(compiled, top, brief=brief), columns)
-
-
-def _savings_table(compiled: Memory | PredictedMemory, top: int, *, brief: bool) -> Table:
     savings = saved_together(compiled.under_sharded)
     rows: list[Row] = []
     for saving in savings[: top or None]:

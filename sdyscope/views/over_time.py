@@ -41,7 +41,7 @@ def peaks(document: MemoryDocument, top: int, columns: int | None) -> Iterator[B
         yield picture(step, scale)
         yield [Paragraph(peak_sentence(step))]
         yield categories(step)
-        yield held(step, top, columns)
+        yield held(columns, step, top)
         yield footer(step, top)
     if document.remedies:
         yield remedies(document.remedies, document.over_time[0])
@@ -90,19 +90,16 @@ def categories(over_time: MemoryOverTime) -> Table:
     )
 
 
-def held(over_time: MemoryOverTime, top: int, columns: int | None) -> Table:
+@fitted
+def held(brief: bool, over_time: MemoryOverTime, top: int) -> Table:
     """A row for each of the largest things that are held at the peak.
 
     Args:
+        brief: whether the table is wider than the line: annotations and blocks are left
+            out.
         over_time: memory over a step.
         top: how many rows; 0 for all.
-        columns: the width to keep to. Where the table is wider, annotations and blocks are left
-            out.
     """
-    return fitted(lambda brief: _held(over_time, top, brief=brief), columns)
-
-
-def _held(over_time: MemoryOverTime, top: int, *, brief: bool) -> Table:
     rows: list[Row] = []
     for holding in over_time.held[: top or None]:
         count = f" ({holding.count:,})" if holding.count > 1 else ""

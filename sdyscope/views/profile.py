@@ -65,10 +65,10 @@ def measured(
     if program.over_time is not None:
         yield timeline(program, program.over_time)
     if _predicts(program):
-        yield deviations(program, top, columns)
+        yield deviations(columns, program, top)
     if program.by_axes:
         yield axes(program)
-        yield collectives(program, top, columns)
+        yield collectives(columns, program, top)
     if any(line.source for line in program.by_line):
         yield lines(program, top)
     if any(scope.scope for scope in program.by_scope):
@@ -121,12 +121,9 @@ def timeline(measured: Measured, step: MeasuredStep) -> Timeline:
     return Timeline(measured_tracks(step.lanes, lanes, longest), time_text(longest))
 
 
-def deviations(measured: Measured, top: int, columns: int | None) -> Table:
+@fitted
+def deviations(brief: bool, measured: Measured, top: int) -> Table:
     """A row for ops or collectives that are alike: what they took, and what is predicted."""
-    return fitted(lambda brief: _deviations(measured, top, brief=brief), columns)
-
-
-def _deviations(measured: Measured, top: int, *, brief: bool) -> Table:
     rows: list[Row] = []
     for deviation in measured.deviations[: top or None]:
         rows.append(
@@ -183,12 +180,9 @@ def _rate(bandwidth: float | None) -> str:
     return "-" if bandwidth is None else bandwidth_text(float(f"{bandwidth:.3g}"))
 
 
-def collectives(measured: Measured, top: int, columns: int | None) -> Table:
+@fitted
+def collectives(brief: bool, measured: Measured, top: int) -> Table:
     """A row for each of the collectives that take most time."""
-    return fitted(lambda brief: _collectives(measured, top, brief=brief), columns)
-
-
-def _collectives(measured: Measured, top: int, *, brief: bool) -> Table:
     rows: list[Row] = []
     for timed in measured.collectives[: top or None]:
         count = f" ({timed.count:.0f} times)" if timed.count >= 1.5 else ""

@@ -106,9 +106,8 @@ def table(
     """
     scopes, unlisted = _scopes(document, everything)
     return fitted(
-        lambda brief: _table(document, scopes, unlisted, everything=everything, brief=brief),
-        columns,
-    )
+        lambda brief: _table(document, scopes, unlisted, everything=everything, brief=brief)
+    )(columns)
 
 
 def _table(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sdyscope.analysis.refused import refusal
-from sdyscope.words.refusals import library_text, refusal_text
-from sdyscope.words.varying import varying_text
+from sdyscope.words.refusals import library_text, refusal_text, varying_text
 
 
 def explanation(error: BaseException | None, *, every: bool = False) -> str:

@@ -62,12 +62,9 @@ def lanes(schedule: Schedule) -> Table:
     )
 
 
-def exposed(schedule: Schedule, everything: bool, columns: int | None) -> Table:
+@fitted
+def exposed(brief: bool, schedule: Schedule, everything: bool) -> Table:
     """A row for each of the collectives that are exposed most, with its cause."""
-    return fitted(lambda brief: _exposed(schedule, everything, brief=brief), columns)
-
-
-def _exposed(schedule: Schedule, everything: bool, *, brief: bool) -> Table:
     shown = schedule.collectives if everything else schedule.collectives[:LISTED]
     file = common_file(collective.source for collective in shown) if brief else ""
     rows: list[Row] = []

@@ -216,7 +216,7 @@ def traffic(search: Search, columns: int | None = None) -> Table | None:
     if best is None:
         return None
     known = bool(search.partitioned)
-    return fitted(lambda brief: _traffic(search, best, predicted=not (brief and known)), columns)
+    return fitted(lambda brief: _traffic(search, best, predicted=not (brief and known)))(columns)
 
 
 def _traffic(search: Search, best: Candidate, *, predicted: bool) -> Table:

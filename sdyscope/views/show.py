@@ -71,34 +71,27 @@ def heading(program: ShownProgram) -> str:
     return "; ".join(parts)
 
 
+@fitted
 def table(
+    brief: bool,
     program: ShownProgram,
     *,
     written: bool = False,
     in_types: bool = False,
     everything: bool = True,
-    columns: int | None = None,
 ) -> Table:
     """A row a tensor, in groups.
 
     Args:
+        brief: whether the table is wider than the line: partitioners share a column, or
+            have none where they would only say that all is as requested; and a file that a
+            whole group is from is only named once.
         program: the document.
         written: whether to show shardings as they are written in each module, in place of whether
             they are what was requested and of what a device holds.
         in_types: whether to write shardings in the types, as JAX does.
         everything: whether the tensors of repeated layers have a row each.
-        columns: the width to keep to. Where the table is wider, partitioners share a column, or
-            have none where they would only say that all is as requested; and a file that a whole
-            group is from is only named once.
     """
-    return fitted(
-        lambda brief: _table(program, written, in_types, everything, brief=brief), columns
-    )
-
-
-def _table(
-    program: ShownProgram, written: bool, in_types: bool, everything: bool, *, brief: bool
-) -> Table:
     requested = not in_types and any(tensor.by_author for tensor in program.tensors)
     shown = _sharding_columns(program, written, requested=requested, brief=brief)
     columns = [Column("tensor"), Column("type", fold=False), *map(Column, shown)]
@@ -328,18 +321,15 @@ def _total(what: str, total: TensorTotal) -> str:
     return f"{text} ({apart})" if apart else text
 
 
-def overview(show: Show, columns: int | None = None) -> Table:
+@fitted
+def overview(brief: bool, show: Show) -> Table:
     """A row a module of a directory of dumps.
 
     Args:
-        show: the document.
-        columns: the width to keep to. Where the table is wider, a file's name has an asterisk for
+        brief: whether the table is wider than the line: a file's name has an asterisk for
             the module's, which most of them repeat.
+        show: the document.
     """
-    return fitted(lambda brief: _overview(show, brief=brief), columns)
-
-
-def _overview(show: Show, *, brief: bool) -> Table:
     rows: list[Row] = []
     for program in show.programs:
         partitioner = program.partitioners[0]

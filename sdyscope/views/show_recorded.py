@@ -12,7 +12,7 @@ from sdyscope.facts.recorded import Line, Record, RecordedProgram
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number
 from sdyscope.views.record import ended, totals
-from sdyscope.words.counts import counted, size
+from sdyscope.words.counts import counted, few, size
 from sdyscope.words.mesh import mesh_texts
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.paths import file_text, shortened
@@ -25,21 +25,16 @@ from sdyscope.words.sharding import NONE
 _LISTED = 6
 
 
-def overview(
-    show: Show, record: Record, *, everything: bool = False, columns: int | None = None
-) -> Table:
+@fitted
+def overview(brief: bool, show: Show, record: Record, *, everything: bool = False) -> Table:
     """A row a program, and what was recorded of each.
 
     Args:
+        brief: whether the table is wider than the line.
         show: the document of its modules.
         record: what was recorded.
         everything: whether to list JAX's own functions as well.
-        columns: the width to keep to.
     """
-    return fitted(lambda brief: _overview(show, record, everything, brief=brief), columns)
-
-
-def _overview(show: Show, record: Record, everything: bool, *, brief: bool) -> Table:
     shown = {program.name: program for program in show.programs}
     groups = [("", record.own)]
     if everything or not record.own:
@@ -204,7 +199,7 @@ def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
         called = dict.fromkeys(
             source_text(line) for recompile in function for line in recompile.called
         )
-        by = f", called from {_few(list(called))}" if called else ""
+        by = f", called from {few(list(called), _LISTED)}" if called else ""
         yield Paragraph(
             f"{name}{where} was compiled again {again} in {seconds:,.2f} s{by}",
             "warning",
@@ -213,11 +208,6 @@ def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
         for recompile in function:
             groups.setdefault(cause_key(recompile), []).append(recompile)
         for alike in groups.values():
-            labels = _few([recompile.program for recompile in alike])
+            labels = few([recompile.program for recompile in alike], _LISTED)
             yield Paragraph(f"{labels}: {cause(alike)}", "plain", 2)
             yield Paragraph(advice(alike[0]), "muted", 4, 0)
-
-
-def _few(words: Sequence[str]) -> str:
-    more = f" and {len(words) - _LISTED} more" if len(words) > _LISTED else ""
-    return ", ".join(words[:_LISTED]) + more

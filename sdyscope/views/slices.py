@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from sdyscope.analysis.slices import ProgramSlices, TensorSlices
 from sdyscope.facts.slices import BlockRule, Unplaced
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import shape
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, few
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.sharding import short
 from sdyscope.words.slices import rule_text, slice_text, unplaced_text
@@ -48,17 +48,12 @@ def paragraphs(
             unplaced.setdefault(tensor.unplaced, []).append(_title(tensor))
     for why, titles in unplaced.items():
         count = counted(len(titles), "tensor is", "tensors are")
-        text = f"{count} {unplaced_text(why)}: {_few(list(dict.fromkeys(titles)))}"
+        text = f"{count} {unplaced_text(why)}: {few(list(dict.fromkeys(titles)), _NAMED)}"
         yield Paragraph(text, "muted", 0, 2)
     if any(" (+" in slice_text(part) for tensor in slices.tensors for part in tensor.listed):
         yield Paragraph("(+8 x4): the same again 8 devices further, 4 times in total", "muted")
     if hidden:
         yield Paragraph(f"{counted(hidden, 'tensor')} left out by the filters", "muted")
-
-
-def _few(titles: Sequence[str]) -> str:
-    left = len(titles) - _NAMED
-    return ", ".join(titles[:_NAMED]) + (f" and {left:,} more" if left > 0 else "")
 
 
 def _tensor(
@@ -72,7 +67,7 @@ def _tensor(
     heading = f"{name}  {shape(first.shape, first.dtype)}  {short(first.sharding)}"
     yield Paragraph(heading, "heading", 0, 2, axes)
     if others:
-        yield Paragraph(f"likewise {_few(others)}", "muted", 0, 2)
+        yield Paragraph(f"likewise {few(others, _NAMED)}", "muted", 0, 2)
     *listed, last = first.listed
     for part in listed:
         yield Paragraph(slice_text(part), indent=2)

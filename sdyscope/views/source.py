@@ -12,7 +12,7 @@ from sdyscope.terminal.listing import Listed, Listing, ListingNote
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.values.mesh import Mesh
 from sdyscope.views.propagate import provenance
-from sdyscope.words.counts import counted, size
+from sdyscope.words.counts import counted, few, size
 from sdyscope.words.findings import Finding
 from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import mesh_axes, mesh_words_of
@@ -202,10 +202,9 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
     hidden = [file for file in document.files if file not in shown]
     if hidden:
         lines = sum(len([line for line in file.lines if line.function]) for file in hidden)
-        names = ", ".join(file_text(file.file) for file in hidden[:LISTED])
-        more = f" and {len(hidden) - LISTED:,} more" if len(hidden) > LISTED else ""
+        names = few([file_text(file.file) for file in hidden], LISTED)
         yield Paragraph(
-            f"{counted(lines, 'line')} of libraries left out, of {names}{more}: --all shows them",
+            f"{counted(lines, 'line')} of libraries left out, of {names}: --all shows them",
             "muted",
         )
     if document.without_line:

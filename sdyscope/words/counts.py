@@ -22,6 +22,12 @@ def listed(words: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def few(words: Sequence[str], most: int) -> str:
+    """The first of some words, and how many more there are: `a, b and 1,234 more`."""
+    more = len(words) - most
+    return ", ".join(words[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def sentence(clause: str) -> str:
     """A clause as a sentence of its own, with a capital and a full stop."""
     return f"{clause[:1].upper()}{clause[1:]}."

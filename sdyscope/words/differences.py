@@ -26,7 +26,7 @@ from sdyscope.values.entry_layout import StoredArray
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding
-from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.counts import counted, few, listed, size
 from sdyscope.words.mesh import axis_text, mesh_document, mesh_words
 from sdyscope.words.origins import annotation_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
@@ -210,9 +210,7 @@ _NAMED = 3
 def behind_text(where: str, annotations: Sequence[OriginAnnotation]) -> str:
     """Which annotations the collectives of one side come from, by the bytes sent for each."""
     texts = list(dict.fromkeys(map(annotation_text, annotations)))
-    left = len(texts) - _NAMED
-    more = f" and {left:,} more" if left > 0 else ""
-    return f"annotations behind it {where}: {', '.join(texts[:_NAMED])}{more}"
+    return f"annotations behind it {where}: {few(texts, _NAMED)}"
 
 
 def inputs_text(inputs: Iterable[tuple[str, Sharded]]) -> str:
@@ -232,22 +230,17 @@ def retyped_text(differing_value: DifferingValue) -> str:
     return f"{value_type_text(differing_value.shape_b, differing_value.dtype_b)} "
 
 
-def begins_text(
-    name: str, source: str, shardings: tuple[Sharded, Sharded], where: tuple[str, str]
-) -> str:
-    """Where differences begin, and with which shardings; a clause.
+def begins_text(name: str, source: str, shardy: Sharded, gspmd: Sharded) -> str:
+    """Where the partitioners' differences begin, and with which shardings; a clause.
 
     Args:
         name: what makes the value, as it is called.
         source: its line; empty where that is not known.
-        shardings: its sharding on each side.
-        where: what to call each side: `under Shardy`.
+        shardy: its sharding under Shardy.
+        gspmd: likewise.
     """
     line = f" at {source}" if source else ""
-    sides = " but ".join(
-        f"{short(sharding)} {side}" for sharding, side in zip(shardings, where, strict=True)
-    )
-    return f"{name}{line} is {sides}"
+    return f"{name}{line} is {short(shardy)} under Shardy but {short(gspmd)} under GSPMD"
 
 
 def extent_text(values: int, whole: int, held: tuple[int, int], where: tuple[str, str]) -> str:

@@ -15,7 +15,7 @@ from sdyscope.facts.counterfactuals import (
 )
 from sdyscope.facts.edits import MovedResult, NotTakenBecause, Numbers, SourceEdit
 from sdyscope.values.sharding import PartitionSpec
-from sdyscope.words.counts import counted, size
+from sdyscope.words.counts import counted, few, size
 from sdyscope.words.mesh import sizes_words
 from sdyscope.words.origins import spec_text
 from sdyscope.words.places import shown_name, source_text
@@ -295,8 +295,7 @@ def trials_texts(counterfactual: Counterfactual) -> Iterator[str]:
 
 
 def _first_causes(causes: Sequence[AxisCause]) -> str:
-    few = ", ".join(map(cause_text, causes[:_NAMED]))
-    return f"{few} and {len(causes) - _NAMED:,} more" if len(causes) > _NAMED else few
+    return few(list(map(cause_text, causes)), _NAMED)
 
 
 def removal_texts(removals: Removals, what: str) -> Iterator[str]:

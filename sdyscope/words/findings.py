@@ -16,7 +16,7 @@ from sdyscope.values.placement import Digits
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.account import unplaced_clause
-from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.counts import counted, few, listed, size
 from sdyscope.words.lint import lint_said
 from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import axis_text, mesh_text
@@ -201,9 +201,7 @@ def folded(findings: Sequence[Finding]) -> Iterator[Finding]:
         names = list(
             dict.fromkeys(finding.tensor for finding in rest if finding.tensor != first.tensor)
         )
-        more = len(names) - _NAMED
-        listed = ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
-        alike = f" Likewise: {listed}." if names else f" Likewise {len(rest):,} more."
+        alike = f" Likewise: {few(names, _NAMED)}." if names else f" Likewise {len(rest):,} more."
         yield replace(first, message=first.message + alike)
 
 
@@ -535,11 +533,9 @@ def _numbers(fact: facts.OtherNumbers) -> Said:
     message = f"It is not what {whose} computes."
     if fact.others:
         wrong = 1 + len(fact.others)
-        names = ", ".join(fact.others[: _RESULTS - 1])
-        more = f" and {wrong - _RESULTS} more" if wrong > _RESULTS else ""
         message = (
             f"{wrong} of {fact.results} results are not what {whose} computes, this one by "
-            f"most, then {names}{more}."
+            f"most, then {few(fact.others, _RESULTS - 1)}."
         )
     hint = "Look for an axis that is never reduced, or a shard_map that assumes its size."
     if fact.only is not None:

@@ -126,7 +126,7 @@ def begins_said(values: int, begun: Sequence[Divergence]) -> str:
         return f"{many}."
     first = begun[0].begins
     line = source_text(first.value.source)
-    text = begins_text(first.value.name, line, (first.a, first.b), ("under Shardy", "under GSPMD"))
+    text = begins_text(first.value.name, line, first.a, first.b)
     places = f", beginning at {counted(len(begun), 'place')}" if begun[1:] else ""
     inputs = inputs_text((each.name, each.sharding) for each in begun[0].inputs)
     return " ".join(filter(None, (f"{many}{places}: {text}.", inputs and sentence(inputs))))

@@ -16,6 +16,7 @@ from sdyscope.facts.origins import (
 )
 from sdyscope.values.sharding import PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
+from sdyscope.words.counts import few
 from sdyscope.words.mesh import listed_axes
 from sdyscope.words.places import (
     annotation_kind,
@@ -309,5 +310,4 @@ def _followed(origin: CollectiveOrigin) -> str:
 
 def _listed(annotations: Sequence[OriginAnnotation], file: str) -> str:
     texts = list(dict.fromkeys(annotation_text(annotation, file) for annotation in annotations))
-    more = len(texts) - _NAMED
-    return ", ".join(texts[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    return few(texts, _NAMED)

@@ -6,22 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sdyscope.annotations import CONSTANT, op_name, op_text, scope_of, shown_name
+from sdyscope.annotations import CONSTANT, op_name
+from sdyscope.annotations import op_text as op_text
+from sdyscope.annotations import shown_name as shown_name
 from sdyscope.graph import Op
 from sdyscope.values.source import IN_TEXT, SourceLocation
 from sdyscope.words.paths import file_text
-
-__all__ = [
-    "OpDocument",
-    "callers_text",
-    "carry_text",
-    "common_file",
-    "op_document",
-    "op_text",
-    "scope_of",
-    "shown_name",
-    "source_text",
-]
 
 
 class _Line(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sdyscope.facts.recompiles import ArgumentChange, OpChange, Recompile
 from sdyscope.facts.sharded import Sharded
-from sdyscope.words.counts import listed
+from sdyscope.words.counts import few, listed
 from sdyscope.words.places import source_text
 from sdyscope.words.sharding import short
 
@@ -139,9 +139,7 @@ def _changed(alike: Sequence[ArgumentChange]) -> str:
 
 
 def _few(words: Sequence[str]) -> str:
-    known = list(dict.fromkeys(words))
-    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
-    return ", ".join(known[:_LISTED]) + more
+    return few(list(dict.fromkeys(words)), _LISTED)
 
 
 def _names(names: Sequence[str]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sdyscope.facts.refusals import ArrayType, Choice, DifferingTypes, Refusal, Sent
+from sdyscope.facts.varying import Varying
 from sdyscope.values.source import SourceLocation, package_of
 from sdyscope.words.counts import listed, size
 from sdyscope.words.mesh import names_text
@@ -89,3 +90,39 @@ def _collective_text(sent: Sent) -> str:
 def _type_text(type_: ArrayType) -> str:
     axes = [axis.name for axis in type_.mesh.axes]
     return jax_type_text(type_.shape, type_.dtype, type_.spec, axes)
+
+
+def varying_text(values: Sequence[Varying]) -> str:
+    """What an error message goes on with, a line for each value."""
+    return "\n".join(map(_text, values))
+
+
+def _text(value: Varying) -> str:
+    over = listed(value.axes)
+    axes = repr(value.axes[0]) if len(value.axes) == 1 else repr(value.axes)
+    psum = f"jax.lax.psum(..., {axes})"
+    to = ", to='varying'" if value.cast == "pcast" else ""
+    cast = f"jax.lax.{value.cast}(..., {value.axes!r}{to})"
+    named = "" if value.function == "<lambda>" else value.function
+    if value.place == "result":
+        return (
+            f"{value.value} is {value.spec}, but the value that {named or 'the function'} returns "
+            f"for it varies over {over}. To add up the devices' values, return {psum} (pmean for "
+            f"their mean). If they are blocks of the result, name {over} in out_specs."
+        )
+    if value.place == "carry":
+        return (
+            f"The carry {value.value} is the same over {over} at first and varies after an "
+            f"iteration. If each device keeps a value of its own, start with {cast} of the initial "
+            f"value. To add up the devices' values, return {psum} from the body."
+        )
+    if value.place == "branch":
+        output = f"The output {value.value}" if value.value else "The output"
+        return (
+            f"{output} of {named or 'one branch'} is the same over {over}, and the other branch's "
+            f"varies: return {cast} of it there."
+        )
+    return (
+        f"The input that {value.value} is the gradient of is the same over {over}, so its gradient "
+        f"is a sum over {over}: return {psum} from the bwd rule."
+    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from sdyscope.facts.sharded import Sharded
-from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.counts import counted, few, listed, size
 from sdyscope.words.rates import metric_text, time_text
 from sdyscope.words.sharding import short
 
@@ -135,8 +135,7 @@ def reading_text(reading: _Reading | None) -> str:
         tensors = "" if tally.tensors == tally.count else f" of {counted(tally.tensors, 'tensor')}"
         return f"{counted(tally.count, 'collective')}{tensors}, {size(tally.sent)} sent"
     texts = list(dict.fromkeys(map(short, reading.shardings)))
-    more = f" and {len(texts) - _SHARDINGS} more" if len(texts) > _SHARDINGS else ""
-    return ", ".join(texts[:_SHARDINGS]) + more if texts else "not there"
+    return few(texts, _SHARDINGS) or "not there"
 
 
 def _figure(reading: _Reading) -> str:

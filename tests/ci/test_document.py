@@ -36,6 +36,13 @@ def test_paths_are_told_from_github_s_folder_on(tmp_path, monkeypatch):
     assert found.finding.source.file == "project/step.py"
 
 
+def test_what_was_expected_and_what_was_found_are_lines_of_the_text(tmp_path):
+    entry = by_rule(document(tmp_path))["snapshot-changed"]
+    other = dataclasses.replace(entry.finding, found="P('b')")
+    text = dataclasses.replace(entry, finding=other).text
+    assert text.splitlines()[1:3] == ["Expected: P('a')", "Found: P('b')"]
+
+
 def test_what_fails(tmp_path):
     found = document(tmp_path)
     assert [target.status for target in found.targets] == ["failed", "error", "skipped"]

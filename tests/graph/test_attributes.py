@@ -11,6 +11,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 from jax._src.lib.mlir import ir
 from jax._src.lib.mlir.dialects import hlo
+from mlir_text import shardy_attribute
 
 from sdyscope.graph import build
 from sdyscope.graph.attribute_texts import FIELDS, attribute_value
@@ -105,19 +106,13 @@ def agrees(value, attribute):
         assert value == KEYWORDS[value.of](attribute).value
     else:
         assert not isinstance(value, Unparsed)
-        text = getattr(value, "attribute", None) or shardy_text(value)
-        assert ir.Attribute.parse(text) == attribute
+        assert ir.Attribute.parse(shardy_attribute(value)) == attribute
 
 
 def parsed_sharding(text):
     """What a string becomes where it is an HLO sharding."""
     is_sharding = text.startswith("{devices=") or text in ("{replicated}", "{manual}")
     return parse_hlo_sharding(text) if is_sharding else text
-
-
-def shardy_text(value):
-    name = {"TensorShardingPerValue": "sharding_per_value", "ManualAxes": "manual_axes"}
-    return f"#sdy<{name[type(value).__name__]}{value}>"
 
 
 def all_agree(module, graph):

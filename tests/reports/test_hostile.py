@@ -10,6 +10,7 @@ import pytest
 from sdyscope.page import markdown as report_markdown
 from sdyscope.page import page as report_page
 from sdyscope.page.page import VIEWS
+from sdyscope.terminal.plain import fields_of
 
 pytestmark = pytest.mark.compiles
 
@@ -29,7 +30,7 @@ def spoilt(value, name="", hint=str, texts=(HOSTILE,)):
     """The same with a hostile text in every field of the document that may hold any text."""
     if is_dataclass(value) and not isinstance(value, type):
         hints = typing.get_type_hints(type(value))
-        written = getattr(value, "__document__", hints)
+        written = fields_of(type(value))
         return replace(
             value,
             **{

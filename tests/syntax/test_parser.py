@@ -31,12 +31,11 @@ class Refusing(Transformer[Token, object]):
 
 
 def made() -> Language:
-    return Language(
-        "shardy.lark",
-        starts=("mesh_text", "tensor_sharding_text"),
-        transformer=Refusing,
-        names={"STRING": "a name in quotes", "INTEGER": "a number"},
-    )
+    names = {"STRING": "a name in quotes", "INTEGER": "a number"}
+    language = Language("shardy.lark", transformer=Refusing, names=names)
+    for rule in ("mesh_text", "tensor_sharding_text"):
+        language.parser(rule)
+    return language
 
 
 @pytest.fixture(scope="module")

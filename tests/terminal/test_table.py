@@ -281,7 +281,7 @@ def test_a_table_is_brief_where_its_line_is_too_short(columns, shown):
         return Table((Column("word"), Column("say")), (("brief" if brief else "wide", "12345"),))
 
     # "wide" and "12345" take nine characters, the gap two.
-    assert fitted(make, columns).cells[0][0].text == shown
+    assert fitted(make)(columns).cells[0][0].text == shown
 
 
 def test_a_word_of_a_million_characters_is_cut_short():

@@ -89,10 +89,10 @@ def layered():
 
 def test_show_folds_layers_unless_all_are_asked_for(layered):
     program = shown(layered)
-    names = [row[0].text for row in show.table(program, everything=False).cells]
+    names = [row[0].text for row in show.table(None, program, everything=False).cells]
     assert "params['layers'][{0..3}]['wq'] (4)" in names
     assert not any("[1]['wq']" in name for name in names)
-    every = [row[0].text for row in show.table(program, everything=True).cells]
+    every = [row[0].text for row in show.table(None, program, everything=True).cells]
     assert {f"params['layers'][{layer}]['wq']" for layer in range(4)} <= set(every)
     assert len(names) < len(every) / 2
 

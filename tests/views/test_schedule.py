@@ -55,7 +55,7 @@ def texts(row):
 
 
 def test_the_scope_is_left_out_where_it_does_not_fit():
-    wide, narrow = (view.exposed(STEP, everything=False, columns=width) for width in (200, 80))
+    wide, narrow = (view.exposed(width, STEP, everything=False) for width in (200, 80))
     assert texts(wide.rows[0])[:6] == [
         "all-gather (async)", "data=8", "2", "2.00 us", "1.00 us", "reorder: 400 ns",
     ]  # fmt: skip

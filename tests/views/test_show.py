@@ -35,8 +35,8 @@ def with_tensor(name, change):
     return shown(inspection)
 
 
-def cells(program, name, **options):
-    table = show.table(program, **options)
+def cells(program, name, columns=None, **options):
+    table = show.table(columns, program, **options)
     return {
         column.header: cell
         for row in table.cells
@@ -45,8 +45,8 @@ def cells(program, name, **options):
     }
 
 
-def footer(program, **options):
-    table = show.table(program, **options)
+def footer(program, columns=None, **options):
+    table = show.table(columns, program, **options)
     return "\n".join(paragraph.text for paragraph in show.footer(program, table))
 
 
@@ -142,7 +142,7 @@ def test_files_and_shapes_that_are_not_known():
     x, y = program.tensors[:2]
     assert (x.shape, x.bytes) == (None, None)
     assert y.lowered["gspmd"].problem
-    table = show.table(program)
+    table = show.table(None, program)
     assert [row[1].text for row in table.cells] == ["f32[?]", "f32[4]", "f32[?]"]
     assert table.cells[1][2] == Cell("! {bad}", "bad")
     assert [cell.text for cell in table.cells[1][3:]] == ["!", "!", "!"]

@@ -1,6 +1,6 @@
 import pytest
 
-from sdyscope.words.counts import counted, listed, percent
+from sdyscope.words.counts import counted, few, listed, percent
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,10 @@ def test_percent(part, whole, said):
 )
 def test_listed(words, said):
     assert listed(words) == said
+
+
+@pytest.mark.parametrize(
+    ("most", "said"), [(3, "a, b, c"), (2, "a, b and 1 more"), (1, "a and 2 more")]
+)
+def test_few(most, said):
+    assert few("abc", most) == said

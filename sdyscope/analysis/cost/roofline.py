@@ -16,6 +16,7 @@ from sdyscope.analysis.cost.work import WorkCount
 from sdyscope.facts.calibration import ComputeRates
 from sdyscope.facts.cost import Resource
 from sdyscope.facts.work import Work
+from sdyscope.formatters import in_place
 from sdyscope.hardware.specs import Chip
 
 #: Passes in bf16 that a product of f32 takes on a TPU, from the documentation of
@@ -73,16 +74,7 @@ class Arithmetic:
     fitted: bool = False
     functions: float | None = None
 
-    __document__ = (
-        "flops",
-        "by_xla",
-        "matmuls",
-        "peaks",
-        "usual",
-        "functions",
-        "seconds",
-        "fitted",
-    )
+    __document__ = in_place(usual=("usual", "functions"), unlisted=(), functions=())
 
     def time(self, work: Work) -> float:
         """Seconds of some of it; 0 where no peak is known."""

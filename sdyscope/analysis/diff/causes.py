@@ -25,6 +25,7 @@ from sdyscope.analysis.naming.scopes import is_differentiated, phase_of, scope_o
 from sdyscope.facts.differences import DifferingValue, Divergence, PropagatedDiff, TensorDifference
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.over_time import Phase
+from sdyscope.formatters import in_place
 from sdyscope.graph import OpGraph
 from sdyscope.values.source import line_of
 
@@ -59,16 +60,7 @@ class Cause:
     annotations_a: tuple[OriginAnnotation, ...]
     annotations_b: tuple[OriginAnnotation, ...]
 
-    __document__ = (
-        "begins",
-        "constraint",
-        "layers",
-        "values",
-        "sent",
-        "differences",
-        "annotations_a",
-        "annotations_b",
-    )
+    __document__ = in_place(places=(), sent=("begins", "constraint", "layers", "values", "sent"))
 
     @classmethod
     def of(cls, places: tuple[Place, ...], due: Sequence[CollectiveDifference]) -> Cause:

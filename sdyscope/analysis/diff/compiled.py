@@ -23,7 +23,7 @@ from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.differences import Across, MemoryRow, TensorDifference
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
-from sdyscope.formatters import Summarized
+from sdyscope.formatters import Summarized, in_place
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
 
@@ -182,22 +182,7 @@ class CompiledDiff(Summarized):
     moved: int = 0
     devices_reordered: bool = False
 
-    __document__ = (
-        "name",
-        "across",
-        "same",
-        "a",
-        "b",
-        "by_kind_and_axes",
-        "memory",
-        "entries",
-        "causes",
-        "causes_missing",
-        "same_shardings",
-        "collectives",
-        "moved",
-        "devices_reordered",
-    )
+    __document__ = in_place(across=("across", "same"))
 
     @property
     def same(self) -> bool:

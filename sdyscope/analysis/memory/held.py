@@ -13,6 +13,7 @@ from sdyscope.errors import ConversionError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
+from sdyscope.formatters import in_place
 from sdyscope.values.convert import to_named_sharding, to_placement
 from sdyscope.values.dtypes import hlo_dtype, num_bytes
 from sdyscope.values.entry_layout import EntryLayout, StoredArray
@@ -94,26 +95,7 @@ class Held:
     placement: Placement | None = None
     key_dims: int = 0
 
-    __document__ = (
-        "name",
-        "kind",
-        "group",
-        "number",
-        "shape",
-        "dtype",
-        "origin",
-        "sharding",
-        "replicas",
-        "bytes",
-        "bytes_per_device",
-        "stored",
-        "replicated",
-        "donated",
-        "shares",
-        "options",
-        "best",
-        "saves",
-    )
+    __document__ = in_place(stored=("stored", "replicated"), placement=(), key_dims=())
 
     @property
     def type(self) -> tuple[tuple[int, ...], str]:

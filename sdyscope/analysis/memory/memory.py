@@ -13,18 +13,13 @@ from typing import Literal
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.memory.donation import dropped_donations, unused_donations, with_shares
-from sdyscope.analysis.memory.held import (
-    Held,
-    HeldKind,
-    Option,
-    Origin,
-    held,
-    held_block,
-    rows_held,
-)
+from sdyscope.analysis.memory.held import Held as Held
+from sdyscope.analysis.memory.held import HeldKind as HeldKind
+from sdyscope.analysis.memory.held import held, held_block, rows_held
 from sdyscope.analysis.memory.options import OfHeld, with_options
 from sdyscope.analysis.memory.predicted import PredictedMemory, predicted_memory
-from sdyscope.analysis.memory.totals import Group, bytes_differ, compared, groups
+from sdyscope.analysis.memory.totals import Group as Group
+from sdyscope.analysis.memory.totals import bytes_differ, compared, groups
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis, OfCompiled
@@ -41,21 +36,6 @@ from sdyscope.staged import Staged
 from sdyscope.values.entry_layout import EntryLayout, read_entry_layout
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import FilePath
-
-__all__ = [
-    "Group",
-    "Held",
-    "HeldKind",
-    "Memory",
-    "MemoryDocument",
-    "Option",
-    "Origin",
-    "PredictedMemory",
-    "memory",
-    "memory_document",
-    "memory_of",
-    "predicted_document",
-]
 
 
 @dataclass(frozen=True, repr=False)

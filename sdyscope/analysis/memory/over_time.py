@@ -90,25 +90,6 @@ def over_time_of(program: Staged, memory: Memory, *, origins: bool = True) -> Me
         except SdyscopeError:
             decisions = None  # Shardings are not known; the account says why.
     in_passes = None if lowered is None else pass_arguments(lowered.graph())
-    return memory_over_time(memory, decisions, in_passes)
-
-
-def memory_over_time(
-    memory: Memory,
-    decisions: Decisions | None = None,
-    in_passes: frozenset[int] | None = None,
-) -> MemoryOverTime:
-    """Memory over a step.
-
-    Args:
-        memory: what a device holds of a compiled program.
-        decisions: what was decided for the values of the module that was compiled, where that is
-            known.
-        in_passes: numbers of the arguments that the passes use; None where that is not known.
-
-    Raises:
-        SdyscopeError: the program's text is not scheduled, or can't be read.
-    """
     return _OverTime(memory, decisions, in_passes).over_time()
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from sdyscope.facts.execution import BlockDifference, Extent, HostBlock, OtherOnOneDevice
+from sdyscope.formatters import in_place
 
 #: Largest relative error of rounding to a dtype, the unit roundoff: 2**-p with p bits of precision.
 ROUNDOFF: Mapping[str, float] = {
@@ -102,24 +103,7 @@ class Numeric:
             return math.inf if self.error else 0.0
         return self.error / self.tolerance
 
-    __document__ = (
-        "path",
-        "index",
-        "dtype",
-        "coarsest",
-        "error",
-        "tolerance",
-        "within",
-        "max_abs",
-        "where",
-        "device",
-        "pair",
-        "norm",
-        "tells",
-        "wrong",
-        "right",
-        "not_finite",
-    )
+    __document__ = in_place(tolerance=("tolerance", "within"), norm=("norm", "tells"))
 
     @property
     def within(self) -> bool:

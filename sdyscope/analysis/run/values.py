@@ -242,14 +242,8 @@ class ExecutedTensor:
     mesh: Mesh | None = None
 
     __document__ = (
-        "kind",
-        "path",
-        "index",
-        "shape",
-        "dtype",
-        "donated",
-        "requested",
-        "executed",
+        *("kind", "path", "index", "shape"),
+        *("dtype", "donated", "requested", "executed"),
     )
 
     @property

@@ -63,29 +63,22 @@ class _SpentError(Exception):
     """There are no checks left."""
 
 
+@dataclass(eq=False)
 class _Refiner:
-    def __init__(
-        self,
-        decisions: Sequence[Decision],
-        predicted: dict[Assignment, Prediction | None],
-        predict: Callable[[Sequence[Assignment]], Sequence[Prediction | None]],
-        partition: Callable[[Assignment], tuple[Traffic, ...]],
-        goal: Goal,
-        checks: int,
-        notify: Callable[[float], None],
-    ) -> None:
-        self.decisions = decisions
-        self.predicted = predicted
-        self.predict = predict
-        self.partition = partition
-        self.goal = goal
-        self.left = checks
-        self.checks = checks
-        self.notify = notify
+    decisions: Sequence[Decision]
+    predicted: dict[Assignment, Prediction | None]
+    predict: Callable[[Sequence[Assignment]], Sequence[Prediction | None]]
+    partition: Callable[[Assignment], tuple[Traffic, ...]]
+    goal: Goal
+    checks: int
+    notify: Callable[[float], None]
+
+    def __post_init__(self) -> None:
+        self.left = self.checks
         self.checked: dict[Assignment, Prediction | None] = {}
         self.refused = 0
         self.refusal = ""
-        starts = np.cumsum([0, *(len(decision.options) for decision in decisions)])
+        starts = np.cumsum([0, *(len(decision.options) for decision in self.decisions)])
         self.first = [int(number) for number in starts]
         self.charges = np.zeros(self.first[-1])
 
@@ -211,16 +204,16 @@ class _Refiner:
                 if not goal.better(self.check(at), self.check(other)):
                     at = other
 
-    def less_memory(self, goal: Goal, until: int) -> None:
+    def less_memory(self, goal: Goal) -> None:
         """Checks what costs least with less than the best holds."""
         checked = self.checked[self.best(goal)]
         held = [prediction.held for prediction in self.predicted.values() if prediction is not None]
         if checked is None:
             return
         limit = checked.held
-        while limit > min(held) and self.left > until:
+        while limit > min(held) and self.left > 0:
             limit = max(limit // 2, min(held))
-            self.improve(Goal(goal.cost, limit), max(until, self.left - 2))
+            self.improve(Goal(goal.cost, limit), max(0, self.left - 2))
 
 
 def refine(
@@ -260,7 +253,7 @@ def refine(
         for_simpler = int(checks * _SIMPLER)
         refiner.improve(goal, for_memory + for_simpler)
         refiner.simplify(goal)
-        refiner.less_memory(goal, 0)
+        refiner.less_memory(goal)
         refiner.improve(goal, 0)
     except _SpentError:
         pass

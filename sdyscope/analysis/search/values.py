@@ -14,6 +14,7 @@ from sdyscope.analysis.trials.cost import Prediction, Rates
 from sdyscope.analysis.trials.trials import CompiledCandidate
 from sdyscope.facts.account import Account
 from sdyscope.facts.remarks import Remark
+from sdyscope.formatters import in_place
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 
@@ -92,14 +93,7 @@ class Candidate:
     partitioned_cost: float | None = None
     seconds: float | None = None
 
-    __document__ = (
-        "prediction",
-        "predicted_cost",
-        "partitioned",
-        "partitioned_cost",
-        "seconds",
-        "changes",
-    )
+    __document__ = in_place(assignment=(), changes=(), seconds=("seconds", "changes"))
 
     @property
     def known(self) -> Prediction:

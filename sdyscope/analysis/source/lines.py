@@ -19,6 +19,7 @@ from sdyscope.facts.program import CompiledUnder, Partitioner
 from sdyscope.facts.propagated import ValueId
 from sdyscope.facts.sharded import Sharded
 from sdyscope.facts.source import LineCollectives, LineValues
+from sdyscope.formatters import in_place
 from sdyscope.graph import OpGraph
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef
@@ -55,17 +56,7 @@ class SourceLine:
     through: tuple[tuple[SourceLocation, ...], ...] = ()
     callers: tuple[tuple[SourceLocation, ...], ...] = ()
 
-    __document__ = (
-        "line",
-        "text",
-        "function",
-        "values",
-        "collectives",
-        "sent",
-        "block",
-        "through",
-        "callers",
-    )
+    __document__ = in_place(collectives=("collectives", "sent", "block"))
 
     @property
     def sent(self) -> dict[CompiledUnder, int]:

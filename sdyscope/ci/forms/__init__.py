@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from sdyscope.ci.document import Ci
 from sdyscope.ci.forms import github, junit, markdown, sarif, text
-from sdyscope.ci.forms.renderer import Reader, Renderer
+from sdyscope.ci.forms.renderer import Reader as Reader
+from sdyscope.ci.forms.renderer import Renderer
 from sdyscope.terminal.document import encode
-
-__all__ = ["FORMS", "Reader", "Renderer"]
 
 
 def _json(document: Ci, reader: Reader) -> bytes:

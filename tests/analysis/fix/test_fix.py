@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import jax
 import pytest
+from fix_cases import written
 from page_files import fenced
 
 from sdyscope.analysis.fix.change import Change
@@ -168,12 +169,7 @@ def test_results_that_an_edit_leaves_elsewhere_are_said(fix):
 
 @pytest.mark.thorough
 def test_a_constraint_that_is_removed_moves_the_result(tmp_path):
-    file = tmp_path / "moved.py"
-    file.write_text(MOVED)
-
-    def build():
-        return resolve(f"{file}:program")
-
+    build = written(tmp_path / "moved.py", MOVED)
     best = fixed(Inspection(build(), ("shardy",)), build, effort=QUICK).remedies[0]
     assert [(result.name, str(result.before), str(result.after)) for result in best.moved] == [
         ("result", "P(None, 'data')", "P('data', None)")
@@ -380,11 +376,7 @@ def program(mesh):
 )
 def test_results_are_left_open_where_they_move_next_values_alone(tmp_path, results, line):
     file = tmp_path / f"step_{line}_{len(results)}.py"
-    file.write_text(STEP.replace("RESULTS", results))
-
-    def build():
-        return resolve(f"{file}:program")
-
+    build = written(file, STEP.replace("RESULTS", results))
     proposals = list(open_results(Workshop(Inspection(build(), ("shardy",)), build)))
     assert [proposal.edit.source.line for proposal in proposals] == ([line] if line else [])
     for proposal in proposals:
@@ -466,11 +458,7 @@ def program(mesh):
 
 def test_an_edit_that_computes_more_is_taken_with_one_that_makes_up_for_it(tmp_path):
     file = tmp_path / "turned_round.py"
-    file.write_text(TURNED)
-
-    def build():
-        return resolve(f"{file}:program")
-
+    build = written(file, TURNED)
     program = Inspection(build(), ("shardy",))
     effort = replace(QUICK, expressions=0, arguments=5)
     found = fixed(program, build, effort=effort, root=str(tmp_path))
@@ -516,12 +504,7 @@ def program(mesh):
 
 @pytest.mark.parametrize(("spec", "count"), [("P()", 2), ("P('data')", 1)])
 def test_state_that_no_place_can_shard_as_its_parameters_is_said(tmp_path, spec, count):
-    file = tmp_path / f"state_of_{count}.py"
-    file.write_text(STATE.replace("SPEC", spec))
-
-    def build():
-        return resolve(f"{file}:program")
-
+    build = written(tmp_path / f"state_of_{count}.py", STATE.replace("SPEC", spec))
     effort = replace(QUICK, expressions=0, arguments=0, compiles=1)
     found = fixed(Inspection(build(), ("shardy",)), build, effort=effort, root=str(tmp_path))
     said = [each for each in found.not_taken if each.edits[0].kind == "optimizer state"]
@@ -564,12 +547,7 @@ def program(mesh):
 
 def test_what_is_constrained_is_edited_at_its_constraint_alone(tmp_path):
     """A constraint around the one there is predicted to be worth as much, and wins nothing."""
-    file = tmp_path / "whole_hidden.py"
-    file.write_text(WHOLE)
-
-    def build():
-        return resolve(f"{file}:program")
-
+    build = written(tmp_path / "whole_hidden.py", WHOLE)
     program = Inspection(build(), ("shardy",))
     considered = Considered(Workshop(program, build), Trials(program), Focus(), Effort())
     proposals = considered.proposals(program.collectives("shardy"))
@@ -611,12 +589,7 @@ def own_generator():
 
 @pytest.mark.usefixtures("own_generator")
 def test_other_random_numbers_are_not_proven_and_what_counts_once_is_said(tmp_path):
-    file = tmp_path / "drawn.py"
-    file.write_text(DRAWN)
-
-    def build():
-        return resolve(f"{file}:program")
-
+    build = written(tmp_path / "drawn.py", DRAWN)
     answer = fixed(Inspection(build(), ("shardy",)), build, effort=QUICK, root=str(tmp_path))
     (remedy,) = (each for each in answer.remedies if each.edits[0].kind == "setting")
     assert (remedy.numbers.verdict, remedy.proven) == ("other random", False)
@@ -645,12 +618,7 @@ def program(mesh):
 
 
 def test_what_sends_more_in_longer_loops_is_a_trade(tmp_path):
-    file = tmp_path / "looping.py"
-    file.write_text(LOOPING)
-
-    def build():
-        return resolve(f"{file}:program")
-
+    build = written(tmp_path / "looping.py", LOOPING)
     effort = Effort(expressions=0, arguments=0, edits=1, compiles=1)
     answer = fixed(Inspection(build(), ("shardy",)), build, effort=effort, root=str(tmp_path))
     by_edit = {edit_text(each.edits[0]): each for each in answer.remedies}

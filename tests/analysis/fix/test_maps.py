@@ -1,11 +1,11 @@
 """Edits of what a `shard_map` says of its arguments and results."""
 
 import pytest
+from fix_cases import written
 
 from sdyscope.analysis.fix.effort import Effort
 from sdyscope.analysis.fix.fix import fixed
 from sdyscope.inspection import Inspection
-from sdyscope.targets import resolve
 from sdyscope.values.sharding import PartitionSpec as P
 
 MAPPED = """
@@ -38,12 +38,7 @@ def program(mesh):
 
 @pytest.mark.compiles
 def test_a_map_takes_its_arguments_as_they_come_in_where_that_computes_the_same(tmp_path):
-    file = tmp_path / "mapped.py"
-    file.write_text(MAPPED)
-
-    def build():
-        return resolve(f"{file}:program")
-
+    build = written(tmp_path / "mapped.py", MAPPED)
     effort = Effort(expressions=0, arguments=0, edits=1, compiles=2, predictions=12)
     answer = fixed(Inspection(build(), ("shardy",)), build, effort=effort, root=str(tmp_path))
     (remedy,) = answer.proven

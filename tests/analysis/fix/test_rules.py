@@ -1,6 +1,7 @@
 """Rules that map logical axes to mesh axes."""
 
 import pytest
+from fix_cases import written
 
 from sdyscope.analysis.fix.effort import Effort
 from sdyscope.analysis.fix.fix import fixed
@@ -141,12 +142,7 @@ ZEROS = STEP.replace("return jax.tree.map(", "return jnp.zeros(4), jax.tree.map(
 def test_an_edit_of_a_rule_is_one_of_annotations_if_only_shardings_differ(
     tmp_path, text, is_proven
 ):
-    file = tmp_path / "zeros.py"
-    file.write_text(text)
-
-    def build():
-        return resolve(f"{file}:program")
-
+    build = written(tmp_path / "zeros.py", text)
     effort = Effort(expressions=0, arguments=0, edits=1, compiles=1, checks=0, predictions=40)
     found = fixed(Inspection(build(), ("shardy",)), build, effort=effort)
     best = next(each for each in found.remedies if each.edits[0].name == "mlp")

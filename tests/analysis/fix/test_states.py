@@ -1,13 +1,13 @@
 """Optimizer state that is sharded otherwise than its parameters."""
 
 import pytest
+from fix_cases import written
 
 from sdyscope.analysis.fix.proposals import LiteralSites
 from sdyscope.analysis.fix.states import like_parameters
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.inspection import Inspection
 from sdyscope.patches.source import spliced
-from sdyscope.targets import resolve
 from sdyscope.values.sharding import PartitionSpec as P
 
 STEP = """
@@ -61,11 +61,7 @@ def program(mesh):
 )
 def test_state_is_sharded_as_its_parameters_where_the_source_can_say_so(tmp_path, state, edited):
     file = tmp_path / f"step_{len(state)}.py"
-    file.write_text(STEP.replace("STATE", state))
-
-    def build():
-        return resolve(f"{file}:program")
-
+    build = written(file, STEP.replace("STATE", state))
     program = Inspection(build(), ("shardy",))
     workshop = Workshop(program, build)
     sites = LiteralSites(workshop, program.only_mesh("shardy"))

@@ -8,8 +8,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from sdyscope.analysis.memory.fits import needed, varied
 from sdyscope.analysis.memory.over_time import over_time_of
+from sdyscope.analysis.memory.peak import needed, varied
 from sdyscope.analysis.memory.remedies import candidates, tried
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection

@@ -3,12 +3,12 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from fix_cases import written
 
-from sdyscope.analysis.memory.batches import half_batch
 from sdyscope.analysis.memory.checkpoints import rematerialized
 from sdyscope.analysis.memory.memory import memory_of
 from sdyscope.analysis.memory.over_time import over_time_of
-from sdyscope.analysis.memory.remedies import candidates, tried
+from sdyscope.analysis.memory.remedies import candidates, half_batch, tried
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
@@ -89,11 +89,7 @@ def program(mesh):
 
 def test_a_smaller_batch_and_a_checkpoint_are_tried(tmp_path):
     file = tmp_path / "deep_layers.py"
-    file.write_text(DEEP)
-
-    def build():
-        return resolve(f"{file}:program")
-
+    build = written(file, DEEP)
     program = Inspection(build(), ["shardy"])
     memory = program.memory()
     over_time = over_time_of(program, memory)
@@ -141,12 +137,7 @@ def test_a_cpu_has_no_memory_to_offload_to(tmp_path):
 
 @pytest.mark.libtpu
 def test_offloading_is_tried_for_a_tpu(tmp_path):
-    file = tmp_path / "with_state.py"
-    file.write_text(SCANNED)
-
-    def build():
-        return resolve(f"{file}:program")
-
+    build = written(tmp_path / "with_state.py", SCANNED)
     on = "tpu:v5e:2x4"
     program = Inspection(build(), ["shardy"])
     memory = program.memory("shardy", on)

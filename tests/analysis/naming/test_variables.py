@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from sdyscope.analysis.naming.resolve import resolve_value
-from sdyscope.analysis.naming.variables import values_of_variable
+from sdyscope.analysis.naming.resolve import resolve_value, values_of_variable
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
@@ -83,7 +82,7 @@ def test_a_variable_is_a_name_like_a_scope_and_what_is_unknown_is_refused(graph)
 
 
 def test_files_that_are_not_there_have_no_variables(graph, monkeypatch):
-    monkeypatch.setattr("sdyscope.analysis.naming.variables.read_lines", lambda file: "not there")
+    monkeypatch.setattr("sdyscope.analysis.naming.resolve.read_lines", lambda file: "not there")
     assert values_of_variable(graph, "alias") == []
-    monkeypatch.setattr("sdyscope.analysis.naming.variables.read_lines", lambda file: ("def (",))
+    monkeypatch.setattr("sdyscope.analysis.naming.resolve.read_lines", lambda file: ("def (",))
     assert values_of_variable(graph, "alias") == []

@@ -231,7 +231,7 @@ def test_measured_beside_what_rates_predict(written):
     assert measurement.unknown == ("other instructions",)
     assert measurement.schedule.seconds == pytest.approx(40e-6)
     assert measurement.predicted_step == pytest.approx(60e-6)
-    table = views.deviations(measurement, 0, None)
+    table = views.deviations(None, measurement, 0)
     last = [cell.text for cell in table.cells[-1]]
     assert last[:5] == ["copy.7", "5.00 us", "-", "-", "-"]
     (timeline,) = [

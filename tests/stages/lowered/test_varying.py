@@ -8,7 +8,7 @@ from jax.sharding import PartitionSpec as P
 
 from sdyscope.facts.varying import Varying
 from sdyscope.stages.lowered.varying import varying
-from sdyscope.words.varying import varying_text
+from sdyscope.words.refusals import varying_text
 
 pytestmark = pytest.mark.skipif(
     jax.__version_info__ < (0, 9), reason="what this JAX says of check_vma is shown as it is"
