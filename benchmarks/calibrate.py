@@ -43,10 +43,10 @@ PROGRAMS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 def trace(name: str, folder: Path) -> None:
     """Runs a program; its trace is in the folder."""
     from sdyscope.stages.executed.execute import Runner
-    from sdyscope.targets import resolve
+    from sdyscope.targets import resolve_program
 
     _, program, settings = next(entry for entry in PROGRAMS if entry[0] == name)
-    runner = Runner(resolve(program, settings=settings), traces=folder)
+    runner = Runner(resolve_program(program, settings=settings), traces=folder)
     failure = runner.run("shardy").failure
     if failure:
         raise SystemExit(failure)
@@ -70,7 +70,7 @@ def compare(folder: Path) -> None:
     from sdyscope.analysis.profile.profile import traced_program
     from sdyscope.inspection import Inspection
     from sdyscope.stages.executed.traces import is_trace, read_trace
-    from sdyscope.targets import resolve
+    from sdyscope.targets import resolve_program
     from sdyscope.words.remarks import ESTIMATED
 
     measurements, programs = {}, {}
@@ -79,7 +79,7 @@ def compare(folder: Path) -> None:
         if not is_trace(own):
             words = [sys.executable, __file__, "--trace", name, "--traces", str(own)]
             subprocess.run(words, check=True, capture_output=True)
-        meshes = Inspection(resolve(target, settings=settings), ["shardy"]).meshes.values()
+        meshes = Inspection(resolve_program(target, settings=settings), ["shardy"]).meshes.values()
         programs[name] = traced_program(read_trace(own))
         measurements[name] = measured(programs[name], meshes)
         middle = statistics.median(measurements[name].step_seconds)

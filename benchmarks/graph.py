@@ -27,30 +27,28 @@ from typing import Any
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import networkx
-from jax._src.interpreters import mlir
-from jax._src.lib.mlir import ir
-from jax.sharding import AbstractMesh, AxisType
 from rich.console import Console
 from rich.table import Table
 
 from sdyscope.graph import OpGraph, build, read_text
-from sdyscope.models import fsdp_transformer
+from sdyscope.stages.compat import ir, new_context
+from sdyscope.targets import resolve_program
 
 GIB = 1 << 30
 
 
 def train_step(layers: int) -> ir.Module:
     """The unrolled train step on a 16x16 mesh, lowered under Shardy."""
-    mesh = AbstractMesh((16, 16), ("fsdp", "model"), axis_types=(AxisType.Auto,) * 2)
-    settings = fsdp_transformer.Settings(layers=layers, batch=64, d_model=1024, heads=16, d_ff=4096)
-    program = fsdp_transformer.program(mesh, settings)
+    settings = {"layers": layers, "batch": 64, "d_model": 1024, "heads": 16, "d_ff": 4096}
+    program = resolve_program("fsdp-transformer", mesh={"fsdp": 16, "model": 16}, settings=settings)
     traced = program.fun.trace(*program.args, **program.kwargs)
-    return traced.lower(lowering_platforms=("cpu",)).compiler_ir()
+    module: ir.Module = traced.lower(lowering_platforms=("cpu",)).compiler_ir()
+    return module
 
 
 def parse(text: str) -> ir.Module:
     """MLIR's C++ parser."""
-    return ir.Module.parse(text, context=mlir.make_ir_context())
+    return ir.Module.parse(text, context=new_context())
 
 
 def walk(operation: Any) -> int:
@@ -96,9 +94,9 @@ def xdsl_reader(text: str) -> Callable[[], Any] | None:
 def compare(layers: int, repeat: int, console: Console) -> None:
     """Prints the first table."""
     module = train_step(layers)
-    text = module.operation.get_asm(enable_debug_info=True)
+    text = str(module.operation.get_asm(enable_debug_info=True))
     # Without locations: xDSL reads no alias that is defined further down, as those all are.
-    generic = module.operation.get_asm(print_generic_op_form=True)
+    generic = str(module.operation.get_asm(print_generic_op_form=True))
     del module
     parsed = parse(text)
     graph: OpGraph = build(parsed)

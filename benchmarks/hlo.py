@@ -18,7 +18,6 @@ import importlib.util
 import itertools
 import json
 import os
-import re
 import resource
 import statistics
 import subprocess
@@ -48,9 +47,9 @@ HARDWARE = ["cpu:8", *(["tpu:v5e:2x4"] if importlib.util.find_spec("libtpu") els
 def compiled(layers: int, on: str) -> str:
     """The train step of the transformer, unrolled, as one of eight devices runs it."""
     from sdyscope.inspection import Inspection
-    from sdyscope.targets import resolve
+    from sdyscope.targets import resolve_program
 
-    program = resolve("fsdp-transformer", settings={"layers": str(layers)})
+    program = resolve_program("fsdp-transformer", settings={"layers": str(layers)})
     return Inspection(program, ("shardy",)).compiled("shardy", on).hlo
 
 
@@ -102,7 +101,8 @@ def peak() -> int:
     """The most bytes that this process had; on Linux without those of the one that started it."""
     status = Path("/proc/self/status")
     if status.exists():
-        return int(re.search(r"VmHWM:\s*(\d+)", status.read_text())[1]) * 1024
+        lines = (line.split() for line in status.read_text().splitlines())
+        return next(int(line[1]) for line in lines if line[0] == "VmHWM:") * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

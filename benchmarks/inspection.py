@@ -35,11 +35,11 @@ MESHES = {
 def measure(devices: str, layers: int) -> None:
     """Inspects once and prints what it took as JSON: seconds, and bytes at the peak."""
     os.environ["JAX_PLATFORMS"] = "cpu"
-    from sdyscope import targets
     from sdyscope.inspection import Inspection
+    from sdyscope.targets import resolve_program
 
     settings = {"layers": layers, "batch": 4096}
-    program = targets.resolve("fsdp-transformer", mesh=MESHES[devices], settings=settings)
+    program = resolve_program("fsdp-transformer", mesh=MESHES[devices], settings=settings)
     inspection = Inspection(program)
     start = time.process_time()
     lowered = inspection.lowered

@@ -36,9 +36,9 @@ _NAME = re.compile(r"%([\w.-]+)")
 def compiled(layers: int, on: str) -> str:
     """The train step of the transformer, unrolled, as one of eight devices runs it."""
     from sdyscope.inspection import Inspection
-    from sdyscope.targets import resolve
+    from sdyscope.targets import resolve_program
 
-    program = resolve("fsdp-transformer", settings={"layers": str(layers)})
+    program = resolve_program("fsdp-transformer", settings={"layers": str(layers)})
     return Inspection(program, ("shardy",)).compiled("shardy", on).hlo
 
 
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--on", default="cpu:8")
     parser.add_argument("--megabytes", type=int, nargs="*", default=[10, 25, 50, 100])
-    parser.add_argument("--child")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
         child(asked.child)

@@ -23,7 +23,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.inspection import Inspection
 from sdyscope.staged import PARTITIONERS
-from sdyscope.targets import resolve
+from sdyscope.targets import resolve_program
 
 KINDS = ("all-gather", "all-reduce", "all-to-all", "collective-permute")
 
@@ -42,7 +42,7 @@ def after_partitioning(
 
     from sdyscope.stages import compat
 
-    program = resolve("fsdp-transformer", mesh=mesh, settings=settings)
+    program = resolve_program("fsdp-transformer", mesh=mesh, settings=settings)
     lowered = Inspection(program, (partitioner,)).lowered[partitioner].lowered
     with tempfile.TemporaryDirectory() as folder:
         options = {

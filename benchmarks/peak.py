@@ -15,9 +15,7 @@ compiler says there:
 """
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,9 +25,20 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
 from rich.console import Console
 from rich.table import Table
+
+from sdyscope.errors import SdyscopeError
+from sdyscope.hlo import read_hlo
+from sdyscope.hlo.allocation import Allocation, allocate
+from sdyscope.hlo.live import LiveRanges, live_ranges
+from sdyscope.inspection import Inspection
+from sdyscope.stages.compiled.buffer_assignment import dump_options, dumped
+from sdyscope.syntax.protobuf import fields
+from sdyscope.targets import resolve_program
+from sdyscope.values.entry_layout import read_entry_layout
 
 F, L, P, A = "fsdp-transformer", "levanter-gpt2", "parallel-3d", "axlearn-transformer"
 
@@ -87,14 +96,7 @@ class Compared:
 
 
 def compared(program: str, settings: dict[str, Any], on: str) -> Compared:
-    from sdyscope.hlo import read_hlo
-    from sdyscope.hlo.allocation import allocate
-    from sdyscope.hlo.live import live_ranges
-    from sdyscope.inspection import Inspection
-    from sdyscope.targets import resolve
-    from sdyscope.values.entry_layout import read_entry_layout
-
-    inspection = Inspection(resolve(program, settings=settings), ["shardy"])
+    inspection = Inspection(resolve_program(program, settings=settings), ["shardy"])
     compiled = inspection.compiled("shardy", None if on == "cpu" else on)
     assert compiled.memory is not None
     assert compiled.hardware is not None
@@ -119,15 +121,21 @@ def compared(program: str, settings: dict[str, Any], on: str) -> Compared:
     return comparison
 
 
-# The buffer assignment of a CPU.
+# The buffer assignment of a CPU: numbers of fields of XLA's `hlo.proto`.
+_COMPUTATIONS, _INSTRUCTIONS, _NAME, _ID = 3, 2, 1, 35
+
+Place = tuple[int, int, int, int]
+"""Where a value is: the id of its instruction, which element of it, its offset and its size."""
 
 
-def overlaps(inspection: Any, live: Any, allocation: Any) -> int:
+def overlaps(inspection: Inspection, live: LiveRanges, allocation: Allocation) -> int:
     """How many pairs of values are in the same bytes while both are held, by the live ranges."""
     names, proto = assignment(inspection)
     values: dict[tuple[str, int], list[int]] = {}
     for value, maker in enumerate(live.makers):
         values.setdefault((maker.name, live.elements[value]), []).append(value)
+    # Else it is another program whose assignment this is, and nothing would be compared.
+    assert {maker.name for maker in live.makers} <= set(names.values())
     shared = 0
     for places in proto:
         held: list[tuple[int, int, int, int, int]] = []
@@ -145,61 +153,35 @@ def overlaps(inspection: Any, live: Any, allocation: Any) -> int:
     return shared
 
 
-def assignment(inspection: Any) -> tuple[dict[int, str], list[list[tuple[int, int, int, int]]]]:
-    """Names of instructions, and for each allocation (instruction, element, offset, size)."""
-    from sdyscope.stages.compiled import compiler_child
-    from sdyscope.stages.compiled.compiler import default_hardware, partitions
-    from sdyscope.stages.propagated.xla_dump import free_boundaries
+def assignment(inspection: Inspection) -> tuple[dict[int, str], list[list[Place]]]:
+    """Names of instructions by their ids, and where in each allocation there is a value."""
+    import jax
 
-    lowered, graph = inspection._module_for(
-        "shardy", default_hardware(inspection.lowered["shardy"], inspection.graph("shardy"))
-    )
-    count = partitions(lowered, graph)
-    child = """
-import sys, json
-from pathlib import Path
-from sdyscope.hardware.names import Hardware
-from sdyscope.stages.compiled import compiler_child
-folder = Path(sys.argv[1])
-def keep(executable):
-    stats = executable.get_compiled_memory_stats()
-    (folder / "assignment").write_bytes(stats.serialized_buffer_assignment_proto)
-    module = executable.hlo_modules()[0]
-    (folder / "module").write_bytes(module.as_serialized_hlo_module_proto())
-compiler_child._memory = keep
-compiler_child.serve(str(folder))
-"""
-    from dataclasses import asdict
+    from sdyscope.stages import compat
 
-    from sdyscope.hardware.names import Hardware
-    from sdyscope.stages.compiled.topology import environment
-
-    hardware = Hardware("cpu", count)
+    lowered = inspection.lowered["shardy"]
+    assert lowered.lowered is not None
+    assert lowered.num_devices is not None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / compiler_child.MODULE).write_bytes(lowered.bytecode())
-        options = {"hardware": asdict(hardware), "num_partitions": count, "shardy": True}
-        (folder / compiler_child.OPTIONS).write_text(
-            json.dumps({**options, **free_boundaries(graph)})
-        )
-        subprocess.run(
-            [sys.executable, "-c", child, name],
-            env=environment(hardware),
-            check=True,
-            capture_output=True,
-        )
-        names = {
-            dict(fields(instruction)).get(35, 0): str(dict(fields(instruction))[1], "utf-8")
-            for number, computation in fields((folder / "module").read_bytes())
-            if number == 3
-            for at, instruction in fields(computation)
-            if at == 2
-        }
-        return names, list(allocations((folder / "assignment").read_bytes()))
+        with compat.partitioner("shardy"):
+            lowered.lowered.compile(
+                device_assignment=tuple(jax.devices("cpu")[: lowered.num_devices]),
+                compiler_options=dict(dump_options(folder)),
+            )
+        dump = dumped(folder)
+    assert dump is not None
+    names: dict[int, str] = {}
+    for number, computation in fields(dump.module):
+        for at, proto in fields(computation) if number == _COMPUTATIONS else ():
+            if at == _INSTRUCTIONS:
+                instruction = dict(fields(proto))
+                names[instruction.get(_ID, 0)] = str(instruction[_NAME], "utf-8")
+    return names, list(allocations(dump.assignment))
 
 
-def allocations(proto: bytes) -> Iterator[list[tuple[int, int, int, int]]]:
-    """Of a ``BufferAssignmentProto`` (``xla/service/hlo.proto``)."""
+def allocations(proto: bytes) -> Iterator[list[Place]]:
+    """The values in each allocation of a ``BufferAssignmentProto``, but for those of one thread."""
     where: dict[int, tuple[int, int]] = {}
     rest = []
     for number, value in fields(proto):
@@ -222,36 +204,6 @@ def allocations(proto: bytes) -> Iterator[list[tuple[int, int, int, int]]]:
         yield places
 
 
-def fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a protocol buffer: numbers, and bytes of what has a length."""
-    at = 0
-
-    def number() -> int:
-        nonlocal at
-        shift = number = 0
-        while True:
-            byte = message[at]
-            at += 1
-            number |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return number
-
-    while at < len(message):
-        key = number()
-        match key & 7:
-            case 0:
-                yield key >> 3, number()
-            case 2:
-                length = number()
-                yield key >> 3, message[at : at + length]
-                at += length
-            case 1 | 5 as width:
-                size = 8 if width == 1 else 4
-                yield key >> 3, message[at : at + size]
-                at += size
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--on", default="cpu")
@@ -267,7 +219,7 @@ def main() -> None:
             continue
         try:
             comparison = compared(program, settings, asked.on)
-        except Exception as error:  # a program that this compiler refuses
+        except SdyscopeError as error:  # a program that this compiler refuses
             console.print(f"{name}: {str(error).splitlines()[0][:90]}")
             continue
         comparisons.append(comparison)
@@ -287,6 +239,8 @@ def main() -> None:
         )
         print(f"{name}: {difference:+.3f} %", file=sys.stderr, flush=True)
     console.print(table)
+    if not comparisons:
+        raise SystemExit(1)
     errors = sorted(
         abs(comparison.ours - comparison.compiler) / comparison.compiler
         for comparison in comparisons

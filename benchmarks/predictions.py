@@ -23,6 +23,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from sdyscope.facts.program import Program
+
 #: (program, mesh, settings, hardware); no hardware: as many CPU devices as the mesh has.
 CASES: tuple[tuple[str, dict[str, int], dict[str, Any], str | None], ...] = (
     ("mlp", {"data": 4, "model": 2}, {}, None),
@@ -51,7 +53,7 @@ class Case:
     compiled: Any
 
 
-def compared(title: str, program: Any, hardware: str | None) -> Case:
+def compared(title: str, program: Program, hardware: str | None) -> Case:
     from sdyscope.analysis.collectives.predicted import Predictor
     from sdyscope.analysis.collectives.read import collectives
     from sdyscope.hlo import read_hlo
@@ -60,13 +62,13 @@ def compared(title: str, program: Any, hardware: str | None) -> Case:
     inspection = Inspection(program, ("shardy",))
     lowered, graph = inspection.lowered["shardy"], inspection.graph("shardy")
     predicted = Predictor(lowered, graph).predict(on_cpu=hardware is None).collectives
-    program = inspection.compiled("shardy", hardware)
-    compiled = collectives(read_hlo(program.hlo), graph.meshes.values())
-    return Case(title, str(program.hardware), predicted, compiled)
+    compiled = inspection.compiled("shardy", hardware)
+    in_text = collectives(read_hlo(compiled.hlo), inspection.meshes.values())
+    return Case(title, str(compiled.hardware), predicted, in_text)
 
 
 def models() -> Iterable[Case]:
-    from sdyscope import targets
+    from sdyscope.targets import resolve_program
 
     for name, mesh, settings, hardware in CASES:
         if hardware is not None and importlib.util.find_spec("libtpu") is None:
@@ -74,7 +76,7 @@ def models() -> Iterable[Case]:
         texts = {key: str(value).lower() for key, value in settings.items()}
         shown = [f"{key}={text}" for key, text in texts.items() if key != "layers"]
         title = " ".join((name, *shown, " x ".join(f"{k}={v}" for k, v in mesh.items())))
-        yield compared(title, targets.resolve(name, mesh=mesh, settings=texts), hardware)
+        yield compared(title, resolve_program(name, mesh=mesh, settings=texts), hardware)
 
 
 def users_programs() -> Iterable[Case]:
@@ -136,16 +138,16 @@ def printed(cases: Iterable[Case], tallies: Any, words: Any, title: str) -> Tabl
 
 def times(runs: int) -> Table:
     """What a prediction takes, the program being imported once."""
-    from sdyscope import targets
     from sdyscope.analysis.collectives.predicted import Predictor
     from sdyscope.inspection import Inspection
+    from sdyscope.targets import resolve_program
 
     table = Table(title="fsdp-transformer with 2 layers: CPU time of one prediction, ms")
     for name in ("devices", "import, once", "a prediction", "predictions a minute"):
         table.add_column(name, justify="right")
     for fsdp, model in ((4, 2), (32, 16), (256, 128)):
         settings = {"layers": "2", "batch": "256", "heads": "128"}
-        program = targets.resolve(
+        program = resolve_program(
             "fsdp-transformer", mesh={"fsdp": fsdp, "model": model}, settings=settings
         )
         inspection = Inspection(program, ("shardy",))
@@ -171,7 +173,6 @@ def matmuls(count: int) -> Table:
     from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
     from sdyscope.analysis.collectives.read import collectives
-    from sdyscope.facts.program import Program
     from sdyscope.hlo import read_hlo
     from sdyscope.inspection import Inspection
     from sdyscope.stages.stderr import captured_stderr
@@ -195,7 +196,7 @@ def matmuls(count: int) -> Table:
         inspection = Inspection(Program("matmuls", jitted, given), ("shardy",))
         on_cpu = inspection.predicted_collectives(on_cpu=True).collectives
         with captured_stderr():
-            text = jitted.lower(*given).compile().as_text()
+            text = jitted.lower(*given).compile().as_text() or ""
         in_text = collectives(read_hlo(text), [Mesh.of({"a": 4, "b": 2})])
         kinds = [
             {(k.kind, k.axes): k.tally.sent for k in side.by_kind_and_axes}

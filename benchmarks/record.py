@@ -24,9 +24,9 @@ import sys
 import jax
 jax.config.update("jax_num_cpu_devices", 8)
 import jax.numpy as jnp
-from sdyscope import targets
+from sdyscope.targets import resolve_program
 
-program = targets.resolve(
+program = resolve_program(
     "fsdp-transformer", settings={"layers": int(sys.argv[1])}, devices=jax.devices()
 )
 values, _ = program.inputs()

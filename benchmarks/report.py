@@ -23,7 +23,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 from sdyscope.inspection import Inspection
 from sdyscope.page import document as report
 from sdyscope.page import page as report_page
-from sdyscope.targets import resolve
+from sdyscope.targets import resolve_program
 from sdyscope.terminal.table import Column, Table, number, print_table
 
 #: Milliseconds from an input to the frame that shows what it did.
@@ -37,8 +37,8 @@ DRAWN = """async (run) => {
 #: Milliseconds from a click on a group of the graph to the frame that shows it open.
 OPENED = """async ([name]) => {
   const shown = (kind) => [...document.querySelectorAll(kind)];
-  const title = (one) => one.querySelector('.graph-name, .graph-title').textContent;
-  const named = shown('.graph-item').filter((one) => title(one).startsWith(name))[0];
+  const title = (item) => item.querySelector('.graph-name, .graph-title').textContent;
+  const named = shown('.graph-item').filter((item) => title(item).startsWith(name))[0];
   const open = shown('.graph-open').length;
   const start = performance.now();
   named.querySelector('.graph-fold').dispatchEvent(new MouseEvent('click', {bubbles: true}));
@@ -77,7 +77,7 @@ def written(layers: int, compiled: bool, path: Path) -> list[tuple[str, ...]]:
     gc.set_threshold(2_000_000, 50, 1_000)  # as the command line does, see child.py
     settings = {"layers": layers, "batch": 256, "heads": 16}
     mesh = {"fsdp": 16, "model": 16}
-    inspection = Inspection(resolve("fsdp-transformer", mesh=mesh, settings=settings))
+    inspection = Inspection(resolve_program("fsdp-transformer", mesh=mesh, settings=settings))
     start = time.perf_counter()
     for partitioner in inspection.lowered:
         inspection.annotations(partitioner)
@@ -123,7 +123,7 @@ def shown(path: Path) -> list[tuple[str, ...]]:
         page.wait_for_selector(".grid-body .grid-row")
 
         def median(actions: list[str]) -> float:
-            return statistics.median(page.evaluate(DRAWN, action) for action in actions)
+            return float(statistics.median(page.evaluate(DRAWN, action) for action in actions))
 
         typed = [
             "() => { const field = document.querySelector('[data-slot=search]');"

@@ -13,7 +13,8 @@ import statistics
 from rich.console import Console
 from rich.table import Table
 
-PROGRAMS = (
+#: A name, the program, its settings and its mesh.
+PROGRAMS: tuple[tuple[str, str, dict[str, str], dict[str, int] | None], ...] = (
     ("mlp", "mlp", {}, None),
     ("2 layers", "fsdp-transformer", {}, None),
     ("2 layers, unconstrained", "fsdp-transformer", {"constrained": "false"}, None),
@@ -45,9 +46,9 @@ def main() -> None:
     asked = parser.parse_args()
     os.environ["JAX_PLATFORMS"] = "cpu"
     gc.set_threshold(2_000_000, 50, 1_000)  # as the command line does, see child.py
-    from sdyscope import targets
     from sdyscope.analysis.search.strategy import Budget
     from sdyscope.inspection import Inspection
+    from sdyscope.targets import resolve_program
 
     table = Table(title="MiB that a device sends in a step; CPU times with those of children")
     for header in (
@@ -67,7 +68,7 @@ def main() -> None:
     for name, target, settings, mesh in PROGRAMS:
         if asked.only and asked.only not in name:
             continue
-        program = targets.resolve(target, mesh=mesh, settings=settings)
+        program = resolve_program(target, mesh=mesh, settings=settings)
         inspection = Inspection(program, ("shardy",))
         began = cpu_seconds()
         search = inspection.search(budget=Budget(asked.budget), checks=asked.checks, compiles=0)

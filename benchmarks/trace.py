@@ -37,9 +37,9 @@ def traced(folder: str) -> bytes:
     import jax
     import jax.numpy as jnp
 
-    from sdyscope.targets import resolve
+    from sdyscope.targets import resolve_program
 
-    program = resolve("mlp", devices=jax.devices())
+    program = resolve_program("mlp", devices=jax.devices())
     arguments = jax.tree.map(
         lambda each: jax.device_put(jnp.zeros(each.shape, each.dtype), each.sharding), program.args
     )
@@ -102,7 +102,7 @@ def child(path: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--megabytes", type=int, nargs="*", default=[25, 100, 200])
-    parser.add_argument("--child")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
         child(asked.child)
