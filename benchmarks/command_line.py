@@ -36,7 +36,7 @@ def seconds(command: list[str]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=int, default=5)
     asked = parser.parse_args()
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}

@@ -508,7 +508,7 @@ def program(path):
         return module.program(mesh, module.Settings())
     return module.program(mesh)
 def results(path):
-    made = program(path)
+    built = program(path)
     rng = np.random.default_rng(7)
     def value(leaf):
         if np.issubdtype(leaf.dtype, np.integer):
@@ -516,15 +516,15 @@ def results(path):
         else:
             host = (0.1 * rng.standard_normal(leaf.shape)).astype(leaf.dtype)
         return host, leaf.sharding
-    leaves, tree = jax.tree.flatten(made.args)
+    leaves, tree = jax.tree.flatten(built.args)
     values = [value(leaf) for leaf in leaves]
     put = [jax.device_put(host, sharding) for host, sharding in values]
-    out = made.fun(*jax.tree.unflatten(tree, put))
-    return [np.asarray(one, np.float64) for one in jax.tree.leaves(out)]
+    out = built.fun(*jax.tree.unflatten(tree, put))
+    return [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(out)]
 worst = 0.0
-for one, two in zip(results(sys.argv[1]), results(sys.argv[2]), strict=True):
-    norm = np.linalg.norm(two)
-    apart = float(np.linalg.norm(one - two))
+for edited, other in zip(results(sys.argv[1]), results(sys.argv[2]), strict=True):
+    norm = np.linalg.norm(other)
+    apart = float(np.linalg.norm(edited - other))
     worst = max(worst, apart / norm if norm else apart)
 print(worst)
 """

@@ -514,7 +514,7 @@ def run(minutes: float, seed: int, only: str = "", inputs: int = 0) -> list[Kind
 
 def main() -> int:
     """Runs the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=1.0, help="CPU minutes in all")
     parser.add_argument("--inputs", type=int, default=0, help="of each kind, instead of a time")
     parser.add_argument("--seed", type=int, default=0, help="of the first input")

@@ -215,7 +215,7 @@ def scale(sizes: list[int], console: Console) -> None:
 
 def main() -> None:
     """Prints both tables."""
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     arguments.add_argument("--layers", type=int, default=80)
     arguments.add_argument("--repeat", type=int, default=5)
     arguments.add_argument("--ops", type=int, nargs="*", default=[250_000, 500_000, 1_000_000])

@@ -124,7 +124,7 @@ def child(path: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--on", nargs="*", default=HARDWARE)

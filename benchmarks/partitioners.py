@@ -69,7 +69,7 @@ def counted(module: HloModule) -> tuple[tuple[int, ...], int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--layers", type=int, default=2)
     asked = parser.parse_args()
     # JAX reads them when it is imported, which is later. Tests that import this need neither.

@@ -568,7 +568,7 @@ def main() -> int:
 
     os.environ["JAX_NUM_CPU_DEVICES"] = str(DEVICES)
     os.environ["JAX_PLATFORMS"] = "cpu"
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("models", nargs="*", help="by default all reference models")
     parser.add_argument("--stages", default="requested,lowered,propagated")
     parser.add_argument("--moving", type=int, default=3, help="moving changes of each sharding")

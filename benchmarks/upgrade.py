@@ -254,6 +254,8 @@ def upgraded(versions: list[str], asked: argparse.Namespace) -> dict[str, Any]:
     run += [word for setting in asked.settings for word in ("--set", setting)]
     run += ["--", "python", *asked.command] if asked.command is not None else [asked.target]
     done = subprocess.run(run, stdout=subprocess.PIPE, check=False)
+    if not done.stdout:  # It has said why.
+        raise SystemExit(done.returncode)
     document: dict[str, Any] = json.loads(done.stdout)
     failures = [side["failure"] for side in document["sides"] if side["failure"]]
     if failures:
@@ -270,7 +272,7 @@ def main() -> None:
     if "--" in words:
         at = words.index("--")
         words, command = words[:at], words[at + 1 :]
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--versions", nargs="+", required=True)
     parser.add_argument("--to-last", action="store_true", help="compare each with the last one")
     parser.add_argument("--requirements")
