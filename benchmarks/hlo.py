@@ -30,11 +30,9 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
-from rich.console import Console
-from rich.table import Table
-
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.hlo import read_hlo
+from sdyscope.terminal.table import Column, Table, number, print_table
 from sdyscope.values.mesh import Mesh
 
 MEGABYTE = 1_000_000
@@ -135,22 +133,21 @@ def main() -> None:
     if asked.child:
         child(asked.child)
         return
-    console = Console()
     texts = {path.name: path.read_text() for path in asked.files}
     if not texts:
         texts = {f"{asked.layers} layers on {on}": compiled(asked.layers, on) for on in asked.on}
-    table = Table(
-        "text", "MB", *WAYS, "read / XLA", "parsed / XLA", title="seconds of CPU time, median"
-    )
+    headers: tuple[str, ...] = ("MB", *WAYS, "read / XLA", "parsed / XLA")
+    rows: list[tuple[str, ...]] = []
     for name, text in texts.items():
         taken = medians(text, asked.repeat)
         ratios = [taken[way] / taken["XLA's parser"] for way in ("read", "read, all parsed")]
         cells = [f"{seconds:.3f}" for seconds in taken.values()]
-        table.add_row(
-            name, f"{len(text) / MEGABYTE:.1f}", *cells, *(f"{ratio:.2f}" for ratio in ratios)
-        )
-    console.print(table)
-    table = Table("text", "MB", "instructions", "read, s", "collectives, s", "MB/s", "peak, GB")
+        cells += [f"{ratio:.2f}" for ratio in ratios]
+        rows.append((name, f"{len(text) / MEGABYTE:.1f}", *cells))
+    columns = (Column("text"), *map(number, headers))
+    print_table(Table(columns, tuple(rows), title="seconds of CPU time, median"))
+    headers = ("MB", "instructions", "read, s", "collectives, s", "MB/s", "peak, GB")
+    rows = []
     for (name, base), megabytes in itertools.product(texts.items(), asked.megabytes):
         text = grown(base, megabytes * MEGABYTE)
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
@@ -163,7 +160,7 @@ def main() -> None:
                 check=True,
             )
         figures = json.loads(done.stdout)
-        table.add_row(
+        row = (
             name,
             f"{len(text) / MEGABYTE:.0f}",
             f"{figures['instructions']:,}",
@@ -172,7 +169,8 @@ def main() -> None:
             f"{len(text) / MEGABYTE / figures['read']:.0f}",
             f"{figures['peak'] / 1e9:.2f}",
         )
-    console.print(table)
+        rows.append(row)
+    print_table(Table((Column("text"), *map(number, headers)), tuple(rows)))
 
 
 if __name__ == "__main__":

@@ -27,9 +27,6 @@ from typing import Any
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
-from rich.console import Console
-from rich.table import Table
-
 from sdyscope.errors import SdyscopeError
 from sdyscope.hlo import read_hlo
 from sdyscope.hlo.allocation import Allocation, allocate
@@ -38,6 +35,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.stages.compiled.buffer_assignment import dump_options, dumped
 from sdyscope.syntax.protobuf import fields
 from sdyscope.targets import resolve_program
+from sdyscope.terminal.table import Column, Table, number, print_table
 from sdyscope.values.entry_layout import read_entry_layout
 
 F, L, P, A = "fsdp-transformer", "levanter-gpt2", "parallel-3d", "axlearn-transformer"
@@ -172,9 +170,9 @@ def assignment(inspection: Inspection) -> tuple[dict[int, str], list[list[Place]
         dump = dumped(folder)
     assert dump is not None
     names: dict[int, str] = {}
-    for number, computation in fields(dump.module):
-        for at, proto in fields(computation) if number == _COMPUTATIONS else ():
-            if at == _INSTRUCTIONS:
+    for field, computation in fields(dump.module):
+        for inner, proto in fields(computation) if field == _COMPUTATIONS else ():
+            if inner == _INSTRUCTIONS:
                 instruction = dict(fields(proto))
                 names[instruction.get(_ID, 0)] = str(instruction[_NAME], "utf-8")
     return names, list(allocations(dump.assignment))
@@ -184,20 +182,20 @@ def allocations(proto: bytes) -> Iterator[list[Place]]:
     """The values in each allocation of a ``BufferAssignmentProto``, but for those of one thread."""
     where: dict[int, tuple[int, int]] = {}
     rest = []
-    for number, value in fields(proto):
-        if number == 1:
+    for field, value in fields(proto):
+        if field == 1:
             buffer = dict(fields(value))
             place = dict(fields(buffer.get(3, b"")))
             index = place.get(3, b"")
             where[buffer.get(1, 0)] = (place.get(4, 0), index[0] if index else 0)
-        elif number == 3:
+        elif field == 3:
             rest.append(list(fields(value)))
     for allocation in rest:
-        if any(number == 3 and value for number, value in allocation):
+        if any(field == 3 and value for field, value in allocation):
             continue  # of one thread
         places = []
-        for number, value in allocation:
-            if number == 9:
+        for field, value in allocation:
+            if field == 9:
                 assigned = dict(fields(value))
                 instruction, element = where[assigned.get(1, 0)]
                 places.append((instruction, element, assigned.get(2, 0), assigned.get(3, 0)))
@@ -209,10 +207,9 @@ def main() -> None:
     parser.add_argument("--on", default="cpu")
     parser.add_argument("--only", default="", help="programs with this in their names")
     asked = parser.parse_args()
-    console = Console(width=120)
-    table = Table("program", *(["heap"] if "tpu" in asked.on else []), title=asked.on)
-    for column in ("instructions", "from live ranges", "compiler", "difference", "s"):
-        table.add_column(column, justify="right")
+    heaps = "tpu" in asked.on
+    headers = ("instructions", "from live ranges", "compiler", "difference", "s")
+    rows = []
     comparisons = []
     for name, program, settings in PROGRAMS:
         if asked.only not in name:
@@ -220,25 +217,24 @@ def main() -> None:
         try:
             comparison = compared(program, settings, asked.on)
         except SdyscopeError as error:  # a program that this compiler refuses
-            console.print(f"{name}: {str(error).splitlines()[0][:90]}")
+            print(f"{name}: {str(error).splitlines()[0][:90]}")
             continue
         comparisons.append(comparison)
         difference = 100 * (comparison.ours - comparison.compiler) / comparison.compiler
-        table.add_row(
+        heap = f"S({comparison.heap})" if comparison.heap else "main"
+        row = (
             name,
-            *(
-                [f"S({comparison.heap})" if comparison.heap else "main"]
-                if "tpu" in asked.on
-                else []
-            ),
+            *((heap,) if heaps else ()),
             f"{comparison.instructions:,}",
             f"{comparison.ours:,}",
             f"{comparison.compiler:,}",
             "0" if comparison.ours == comparison.compiler else f"{difference:+.2f} %",
             f"{comparison.seconds:.2f}",
         )
+        rows.append(row)
         print(f"{name}: {difference:+.3f} %", file=sys.stderr, flush=True)
-    console.print(table)
+    columns = (Column("program"), *((Column("heap"),) if heaps else ()), *map(number, headers))
+    print_table(Table(columns, tuple(rows), title=asked.on))
     if not comparisons:
         raise SystemExit(1)
     errors = sorted(
@@ -246,14 +242,14 @@ def main() -> None:
         for comparison in comparisons
     )
     exact = sum(comparison.ours == comparison.compiler for comparison in comparisons)
-    console.print(
+    print(
         f"{len(comparisons)} programs: {exact} to the byte, "
         f"{sum(e <= 0.02 for e in errors)} within 2 %, "
         f"{sum(e <= 0.01 for e in errors)} within 1 %, at most {100 * errors[-1]:.2f} %"
     )
     pairs = [comparison.overlaps for comparison in comparisons if comparison.overlaps is not None]
     if pairs:
-        console.print(f"values held at one time in the same bytes: {sum(pairs)}")
+        print(f"values held at one time in the same bytes: {sum(pairs)}")
 
 
 if __name__ == "__main__":

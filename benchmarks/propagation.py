@@ -19,8 +19,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from rich.console import Console
-from rich.table import Table
+from sdyscope.terminal.table import Column, Table, number, print_table
+
+from sdyscope.terminal.table import Table
 
 _Answer = TypeVar("_Answer")
 
@@ -106,16 +107,13 @@ def main() -> None:
         "propagate and explain": whole,
         "second run, for origins and steps": least["second run"],
     }
-    table = Table(title=f"{asked.layers} layers: {len(graph):,} ops, {steps:,} steps")
-    table.add_column("what")
-    table.add_column("CPU seconds", justify="right")
-    table.add_column("/ Shardy's passes", justify="right")
-    table.add_column("/ conversion, import, passes", justify="right")
-    for name, best in rows.items():
-        row = (f"{best:.2f}", f"{best / passes:.2f}", f"{best / compiler:.2f}")
-        bold = name in ("Shardy's passes", "conversion, import, passes", "propagate and explain")
-        table.add_row(name, *row, style="bold" if bold else "")
-    Console().print(table)
+    headers = ("CPU seconds", "/ Shardy's passes", "/ conversion, import, passes")
+    lines = (
+        (name, f"{best:.2f}", f"{best / passes:.2f}", f"{best / compiler:.2f}")
+        for name, best in rows.items()
+    )
+    title = f"{asked.layers} layers: {len(graph):,} ops, {steps:,} steps"
+    print_table(Table((Column("what"), *map(number, headers)), tuple(lines), title=title))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ import gc
 import os
 import statistics
 
-from rich.console import Console
-from rich.table import Table
+from sdyscope.terminal.table import Column, Table, number, print_table
 
 #: A name, the program, its settings and its mesh.
 PROGRAMS: tuple[tuple[str, str, dict[str, str], dict[str, int] | None], ...] = (
@@ -50,9 +49,7 @@ def main() -> None:
     from sdyscope.inspection import Inspection
     from sdyscope.targets import resolve_program
 
-    table = Table(title="MiB that a device sends in a step; CPU times with those of children")
-    for header in (
-        "program",
+    headers = (
         "predicted",
         "a minute",
         "CPU ms each",
@@ -63,8 +60,8 @@ def main() -> None:
         "holds now",
         "best",
         "changes",
-    ):
-        table.add_column(header, justify="left" if header == "program" else "right")
+    )
+    rows = []
     for name, target, settings, mesh in PROGRAMS:
         if asked.only and asked.only not in name:
             continue
@@ -78,7 +75,7 @@ def main() -> None:
             for candidate in search.partitioned
             if candidate.partitioned is not None and candidate.prediction.sent
         ]
-        table.add_row(
+        row = (
             name,
             f"{search.tried:,}",
             f"{search.a_minute:,.0f}",
@@ -93,7 +90,9 @@ def main() -> None:
             mebibytes(search.best.known.held),
             f"{len(search.best.changes)}",
         )
-    Console(width=170).print(table)
+        rows.append(row)
+    title = "MiB that a device sends in a step; CPU times with those of children"
+    print_table(Table((Column("program"), *map(number, headers)), tuple(rows), title=title))
 
 
 if __name__ == "__main__":

@@ -563,8 +563,7 @@ def run(
 
 
 def main() -> int:
-    from rich.console import Console
-    from rich.table import Table
+    from sdyscope.terminal.table import Column, Table, number, print_table
 
     os.environ["JAX_NUM_CPU_DEVICES"] = str(DEVICES)
     os.environ["JAX_PLATFORMS"] = "cpu"
@@ -573,10 +572,8 @@ def main() -> int:
     parser.add_argument("--stages", default="requested,lowered,propagated")
     parser.add_argument("--moving", type=int, default=3, help="moving changes of each sharding")
     given = parser.parse_args()
-    console = Console(width=110)
-    table = Table("program", "changed", "moving", "caught", "at its tensor", "still", "passed")
-    table.add_column("refused by JAX")
-    table.add_column("CPU s", justify="right")
+    headers = ("moving", "caught", "at its tensor", "still", "passed", "refused by JAX", "CPU s")
+    rows = []
     totals: Counter[str] = Counter()
     wrong: list[str] = []
     for title, module, settings in models(given.models):
@@ -593,16 +590,16 @@ def main() -> int:
                 tally.passed,
                 tally.refused,
             )
-            table.add_row(name, what, *map(str, counts), took)
+            rows.append((name, what, *map(str, counts), took))
             words = ("moving", "caught", "at", "still", "passed", "refused")
             totals.update(dict(zip(words, counts, strict=True)))
             wrong += [f"{title}: {sentence}" for sentence in tally.wrong]
             name = took = ""
-    table.add_section()
-    table.add_row("all", "", *(str(totals[word]) for word in totals))
-    console.print(table)
+    rows.append(("all", "", *map(str, totals.values()), ""))
+    columns = (Column("program"), Column("changed"), *map(number, headers))
+    print_table(Table(columns, tuple(rows)))
     for sentence in wrong:
-        console.print(f"WRONG {sentence}", markup=False)
+        print(f"WRONG {sentence}")
     return 1 if wrong else 0
 
 
