@@ -21,8 +21,6 @@ from typing import Any, TypeVar
 
 from sdyscope.terminal.table import Column, Table, number, print_table
 
-from sdyscope.terminal.table import Table
-
 _Answer = TypeVar("_Answer")
 
 
