@@ -141,6 +141,7 @@ def main() -> None:
         for _ in range(asked.runs):
             for name, line in words.items():
                 times[name].append(cpu_seconds(line, environment))
+                print(f"{name}: {times[name][-1]:.1f} s", file=sys.stderr, flush=True)
     print_table(table({name: min(seconds) for name, seconds in times.items()}))
 
 
