@@ -213,7 +213,7 @@ def compare(folder: Path, *, compiles: bool) -> None:
             program = traced_program(read_trace(folder / name))
             ran[name] = Ran(said, program, measured(program))
     if len(ran) < 2:
-        raise SystemExit(f"{folder} has {len(ran)} programs that ran; each is compared with others")
+        raise SystemExit(f"{folder}: each is estimated by the others that ran, and {len(ran)} did")
     compare_times(ran, compiles=compiles)
     print("\n| program | peak by live ranges | by the compiler | off | in use on the GPU |")
     print("| --- | --- | --- | --- | --- |")
@@ -223,8 +223,10 @@ def compare(folder: Path, *, compiles: bool) -> None:
 
 def compare_times(ran: Mapping[str, Ran], *, compiles: bool) -> None:
     """Each program by rates that were fitted to all the others."""
-    print("| program | by the clock | on the GPU | estimate | off | compiled without it | off |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    headers = ["program", "by the clock", "on the GPU", "estimate", "off"]
+    headers += ["compiled without it", "off"] if compiles else []
+    print(f"| {' | '.join(headers)} |")
+    print(f"| {' | '.join('---' for _ in headers)} |")
     offs: list[float] = []
     for name, each in ran.items():
         rates = fitted({other: ran[other] for other in ran if other != name})
@@ -251,6 +253,8 @@ def compare_times(ran: Mapping[str, Ran], *, compiles: bool) -> None:
     if offs:
         print(f"\ncompiled without it, beside the clock: {statistics.median(map(abs, offs)):.0%}")
     calibration = fitted(ran, held_out=True)
+    print("\n| estimates of | compared | off by, of the fit | off by, of what was held out |")
+    print("| --- | --- | --- | --- |")
     for error in calibration.errors:
         assert error.held_out is not None
         of = ESTIMATED[error.of]

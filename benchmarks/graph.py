@@ -229,6 +229,7 @@ def main() -> None:
         return
     compare(options.layers, options.repeat)
     if options.ops:
+        print()
         scale(options.ops)
 
 

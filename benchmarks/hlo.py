@@ -146,6 +146,7 @@ def main() -> None:
         rows.append((name, f"{len(text) / MEGABYTE:.1f}", *cells))
     columns = (Column("text"), *map(number, headers))
     print_table(Table(columns, tuple(rows), title="seconds of CPU time, median"))
+    print()
     headers = ("MB", "instructions", "read, s", "collectives, s", "MB/s", "peak, GB")
     rows = []
     for (name, base), megabytes in itertools.product(texts.items(), asked.megabytes):

@@ -214,7 +214,9 @@ def main() -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
     print_table(times(asked.runs))
+    print()
     print_table(matmuls(asked.matmuls))
+    print()
     cases = [*models(), *users_programs()]
     print_table(
         printed(
@@ -231,6 +233,7 @@ def main() -> None:
     def by_kind_and_axes(collectives: Any) -> Any:
         return collectives.tallied(lambda each, _: (each.kind, each.axes))
 
+    print()
     print_table(printed(cases, by_kind_and_axes, kinds, "by kind and mesh axes"))
 
 
