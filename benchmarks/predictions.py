@@ -211,6 +211,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--matmuls", type=int, default=100)
     asked = parser.parse_args()
+    if asked.matmuls < 2:
+        parser.error("--matmuls needs two pairs or more, which are compared")
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
     print_table(times(asked.runs))
