@@ -165,24 +165,23 @@ class Staged(Once):
 
         return requested(self.traced)
 
-    @cached_property
+    @property
     def device_order(self) -> tuple[int, ...]:
         """Ids of the devices by their position in the mesh; empty where that is not known."""
-        if self.traced is None:
+        if self.is_compiled:
             return ()
-        from sdyscope.stages.lowered.request import device_order
+        return next((module.device_order for module in self.lowered.values()), ())
 
-        return device_order(self.traced)
-
-    @cached_property
+    @property
     def authors_order(self) -> tuple[int, ...]:
-        """The same where nobody but the mesh's author decides it: on CPU; empty elsewhere."""
-        if self.traced is None:
-            return ()
-        from sdyscope.stages import compat
-        from sdyscope.stages.lowered.request import device_order
+        """The same where nobody but the mesh's author decides the order: on CPU; empty elsewhere.
 
-        return device_order(self.traced, compat.authors_order)
+        On accelerators JAX orders devices by their links (``jax.make_mesh``), so that one program
+        has another order on each kind.
+        """
+        order = self.device_order
+        platforms = {module.device_platform for module in self.lowered.values()} if order else {""}
+        return order if platforms == {"cpu"} else ()
 
     @cached_property
     def lowered(self) -> Mapping[Partitioner, LoweredModule]:

@@ -14,7 +14,7 @@ from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
-from sdyscope.values.mesh import Mesh, only_mesh, renamed_axes
+from sdyscope.values.mesh import Mesh, only_mesh, ranks, renamed_axes
 
 if TYPE_CHECKING:
     from sdyscope.analysis.diff.compiled import CompiledDiff
@@ -241,9 +241,17 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> DiffDocument:
 def _notes(first: Inspection, second: Inspection | None) -> Iterator[Remark]:
     """What is to be said of a comparison."""
     from sdyscope.analysis.diff.lowered import other_order
+    from sdyscope.analysis.diff.sides import labels_of
 
-    if second is not None and other_order(first.device_order, second.device_order):
-        yield Remark("device order", first.name)
+    if second is not None:
+        orders = first.device_order, second.device_order
+        known = [ranks(order) != tuple(range(len(order))) for order in orders]
+        if other_order(*orders):
+            yield Remark("device order", first.name)
+        elif any(known) and not all(orders):
+            labels = labels_of(first, second)
+            said = labels[known.index(True)], labels[known.index(False)]
+            yield Remark("device order unknown", first.name, names=((said[1], 0),), other=said[0])
     called = {} if second is None else renamed_axes(*map(_only_mesh, (first, second)))
     if called:
         changed = {name: other for other, name in called.items() if name != other}

@@ -660,6 +660,8 @@ def _read_recorded(
             name=program.label,
             path=path,
             recorded_by=program.versions,
+            device_order=() if there is None else there.device_order,
+            device_platform="" if there is None else there.platform,
             compiler_options=() if there is None else (*(there.flags or ()), *there.options),
             compile_notes=_other_flags(there),
             notes=_elided(folder / file),

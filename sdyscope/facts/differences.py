@@ -210,8 +210,8 @@ class LoweredDiff(Displayed):
             left out, by side.
         under: the partitioner that both programs were lowered under, where others were asked for,
             too.
-        devices_reordered: whether the meshes have the same devices in another order. Tensors are
-            compared by a device's position in its mesh.
+        devices_reordered: whether the devices are in another order, which is a difference of its
+            own: all else is compared by a device's position in its mesh.
         kernels_not_compared: how many kernels have another code on the second side, which may be
             because of the source lines in it.
         constants_not_compared: how many constants have no values in the module, as dumps and
@@ -256,17 +256,12 @@ class LoweredDiff(Displayed):
     @property
     def same(self) -> bool:
         """Whether there is no difference."""
-        return not (self.meshes or self.tensors or self.ops)
+        return not (self.meshes or self.tensors or self.ops or self.devices_reordered)
 
     @property
     def leaves_out(self) -> bool:
         """Whether something that may differ was not compared."""
-        return bool(
-            self.not_compared
-            or self.devices_reordered
-            or self.kernels_not_compared
-            or self.constants_not_compared
-        )
+        return bool(self.not_compared or self.kernels_not_compared or self.constants_not_compared)
 
 
 # --- propagations ---------------------------------------------------------------------------------
@@ -379,7 +374,7 @@ class PropagatedDiff(Summarized):
         a: what to call the first side.
         b: what to call the second side.
         same: whether every value that could be compared is sharded alike, and two programs have
-            the same values, of the same types.
+            the same values, of the same types, on devices in one order.
         same_values: how many are.
         different_values: how many are not.
         other_types: how many of both have another dtype or size in the second of two programs.
@@ -389,6 +384,7 @@ class PropagatedDiff(Summarized):
         beginnings: the differences, by where they begin, the largest tensors first.
         propagation_a: by whom the first side was propagated, and how much that is worth.
         propagation_b: the same of the second.
+        devices_reordered: whether the devices of two programs are in another order.
     """
 
     name: str
@@ -403,6 +399,7 @@ class PropagatedDiff(Summarized):
     beginnings: tuple[Divergence, ...]
     propagation_a: Propagated
     propagation_b: Propagated
+    devices_reordered: bool = False
 
     __document__ = (
         "name",
@@ -419,12 +416,19 @@ class PropagatedDiff(Summarized):
         "beginnings",
         "propagation_a",
         "propagation_b",
+        "devices_reordered",
     )
 
     @property
     def same(self) -> bool:
         """Whether all that was compared is sharded alike, and two programs have the same values."""
-        return not (self.beginnings or self.other_types or self.only_a or self.only_b)
+        return not (
+            self.beginnings
+            or self.other_types
+            or self.only_a
+            or self.only_b
+            or self.devices_reordered
+        )
 
     @property
     def different_values(self) -> int:

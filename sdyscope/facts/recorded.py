@@ -98,6 +98,11 @@ class RecordedProcess:
         return Versions(self.jax, self.jaxlib)
 
 
+DeviceRuns: TypeAlias = tuple[tuple[int, int, int], ...]
+#: How many devices a recorded program may have, so that a file can't make this one too large.
+_MOST_DEVICES = 2**20
+
+
 @dataclass(frozen=True, slots=True)
 class RecordedCompile:
     """What the run's own compiler made of a program, the last time.
@@ -111,6 +116,8 @@ class RecordedCompile:
         options: the `compiler_options` that it was compiled with.
         flags: what `XLA_FLAGS` said of compiling; null where that was not recorded.
         device_kind: what the compiler calls such a device: `NVIDIA H200`; empty likewise.
+        device_runs: ids of the devices by the position that the module counts them by, in runs of
+            equal steps: the first id, how many, and the step; none where that was not recorded.
     """
 
     file: str
@@ -121,6 +128,18 @@ class RecordedCompile:
     options: tuple[tuple[str, bool | int | float | str], ...] = ()
     flags: tuple[tuple[str, bool | str], ...] | None = None
     device_kind: str = ""
+    device_runs: DeviceRuns = ()
+
+    @property
+    def device_order(self) -> tuple[int, ...]:
+        """The ids of ``device_runs``, one by one; none where a file claims more than can be."""
+        if sum(count for _, count, _ in self.device_runs) > _MOST_DEVICES:
+            return ()
+        return tuple(
+            first + number * step
+            for first, count, step in self.device_runs
+            for number in range(count)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +325,7 @@ class _Compiled(_Written, tag="compiled"):
     options: tuple[tuple[str, bool | int | float | str], ...] = ()
     flags: tuple[tuple[str, bool | str], ...] | None = None
     device_kind: str = ""
+    device_runs: DeviceRuns = ()
 
 
 class _Problem(_Written, tag="problem"):
@@ -575,6 +595,7 @@ def _last_compile(
                 line.options,
                 line.flags,
                 line.device_kind,
+                line.device_runs,
             )
     return None
 

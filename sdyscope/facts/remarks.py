@@ -58,6 +58,7 @@ RemarkKind: TypeAlias = Literal[
     "compiled otherwise",
     # of two programs
     "device order",
+    "device order unknown",
     "axis names",
     "compiler options",
     "sides not propagated",

@@ -424,6 +424,7 @@ def _compiled(diff: CompiledDiff, pool: Pool) -> dict[str, Any]:
     meshes = diff.a.mesh, diff.b.mesh
     return {
         "same": diff.same,
+        "alike": diff.is_alike,
         "words": compiled_verdict(diff),
         "a": _side(diff.a),
         "b": _side(diff.b),

@@ -22,7 +22,7 @@ from sdyscope.snapshots.items import cells_of, counted, placed
 from sdyscope.snapshots.values import KINDS, NOTHING, PLACED, Key, Kind, Snapshot
 from sdyscope.staged import Staged
 from sdyscope.values.convert import to_placement
-from sdyscope.values.mesh import Mesh
+from sdyscope.values.mesh import Mesh, ranks
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.words.account import unplaced_clause
 from sdyscope.words.hardware import hardware_text
@@ -133,8 +133,7 @@ def _ordered(mesh: Mesh, devices: tuple[int, ...]) -> Mesh:
     """A module's mesh with the order that the program gave its devices, which no module says."""
     if mesh.device_ids is not None or len(devices) != mesh.size:
         return mesh
-    ranks = {device: rank for rank, device in enumerate(sorted(devices))}
-    return replace(mesh, device_ids=tuple(ranks[device] for device in devices))
+    return replace(mesh, device_ids=ranks(devices))
 
 
 class _Taken:

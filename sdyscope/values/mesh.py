@@ -166,6 +166,12 @@ def iota_of_digits(digits: Sequence[tuple[int, int]]) -> IotaTile:
     )
 
 
+def ranks(ids: tuple[int, ...]) -> tuple[int, ...]:
+    """Devices by their place among them all in order of id: of (6, 4, 5), (2, 0, 1)."""
+    places = {device: rank for rank, device in enumerate(sorted(ids))}
+    return tuple(places[device] for device in ids)
+
+
 def device_order(devices: tuple[int, ...]) -> IotaTile | tuple[int, ...]:
     """The iota that lists exactly ``devices``, or ``devices`` itself where there is none.
 

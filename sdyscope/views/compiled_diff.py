@@ -57,7 +57,7 @@ def details(diff: CompiledDiff, *, everything: bool = False) -> Iterator[_Part]:
         if side.failure:
             yield Paragraph("")
             yield Paragraph(f"{partitioner_name(side.label)}: {side.failure}", "bad")
-    if diff.a.total is not None and diff.b.total is not None and not diff.same:
+    if diff.a.total is not None and diff.b.total is not None and not diff.is_alike:
         yield Paragraph("")
         yield _totals(diff)
         if diff.by_kind_and_axes:

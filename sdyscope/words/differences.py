@@ -98,17 +98,28 @@ def beside_text(side: TensorSide, what: Sequence[str]) -> str:
     return ", ".join(texts)
 
 
+class _Reordered(Protocol):
+    @property
+    def devices_reordered(self) -> bool: ...
+
+
+def _in_other_order(diff: _Reordered, *, alike: bool) -> str:
+    """The clause for devices in another order, where ``alike`` says that nothing else differs."""
+    if not diff.devices_reordered:
+        return ""
+    return ", but on devices in another order" if alike else "; the devices are in another order"
+
+
 def lowered_verdict(lowered: LoweredDiff) -> str:
     """What two modules differ in, a clause: ``2 of 44 tensors differ between Shardy and GSPMD``."""
     every = counted(lowered.same_tensors + len(lowered.tensors), "tensor")
-    if lowered.same:
+    if not (lowered.meshes or lowered.tensors or lowered.ops):
         first, second = across_text(lowered.across, lowered.a), partitioner_name(lowered.b)
         text = f"{every}, the same {first} and {second}"
         missing = len(lowered.not_compared)
         if missing:
             text += f"; {missing:,} not compared"
-        if lowered.devices_reordered:
-            text += ", but on devices in another order"
+        text += _in_other_order(lowered, alike=True)
         if lowered.kernels_not_compared:
             text += f"; code of {counted(lowered.kernels_not_compared, 'kernel')} not compared"
         if lowered.constants_not_compared:
@@ -122,7 +133,9 @@ def lowered_verdict(lowered: LoweredDiff) -> str:
         differ.append(f"{counted(ops, 'op')} in {counted(len(lowered.ops), 'place')}")
     count = len(lowered.tensors) or sum(op.size for op in lowered.ops)
     verb = "differs" if len(differ) == 1 and count == 1 and not lowered.meshes else "differ"
-    return f"{listed(differ)} {verb} between {partitioner_names((lowered.a, lowered.b))}"
+    between = partitioner_names((lowered.a, lowered.b))
+    order = _in_other_order(lowered, alike=False)
+    return f"{listed(differ)} {verb} between {between}{order}"
 
 
 def lowered_notes(lowered: LoweredDiff) -> Iterator[str]:
@@ -186,7 +199,8 @@ def propagated_verdict(propagated: PropagatedDiff) -> str:
     for only, label in ((propagated.only_a, propagated.a), (propagated.only_b, propagated.b)):
         if only:
             text += f"; {counted(only, 'value')} only in {partitioner_name(label)}"
-    return text
+    alike = not (differ or other or propagated.only_a or propagated.only_b)
+    return text + _in_other_order(propagated, alike=alike)
 
 
 #: How many annotations a sentence names.
@@ -438,7 +452,7 @@ class _CompiledDiff(Protocol):
     @property
     def b(self) -> _CompiledSide: ...
     @property
-    def same(self) -> bool: ...
+    def is_alike(self) -> bool: ...
     @property
     def has_text(self) -> bool: ...
     @property
@@ -449,6 +463,8 @@ class _CompiledDiff(Protocol):
     def entries(self) -> _ComparedEntries | None: ...
     @property
     def moved(self) -> int: ...
+    @property
+    def devices_reordered(self) -> bool: ...
     @property
     def is_memory_compared(self) -> bool | None: ...
     @property
@@ -468,13 +484,14 @@ def compiled_verdict(compiled: _CompiledDiff) -> str:
     assert b.total is not None
     needs = device_verb(compiled.has_text)
     total = next((row for row in compiled.memory if row.kind == "total"), None)
-    if compiled.same:
+    order = _in_other_order(compiled, alike=compiled.is_alike)
+    if compiled.is_alike:
         sent = counted(a.total.count, "collective") if a.total.count else "no collectives"
         if a.total.count:
             sent += f" per step sending {size(a.total.sent)}"
         if total is not None and total.a is not None:
             sent += f", and {size(total.a)} that a device {needs}"
-        return f"{sent}, the same {where_a} and {partitioner_name(b.label)}"
+        return f"{sent}, the same {where_a} and {partitioner_name(b.label)}{order}"
     changes = []
     if a.total != b.total or compiled.collectives:
         changes.append(_changed("sends", a.total.sent, b.total.sent))
@@ -488,9 +505,9 @@ def compiled_verdict(compiled: _CompiledDiff) -> str:
         for (single, several), number in sorted(otherwise.items())
     ]
     if not changes:
-        return f"{' and '.join(differ)} in {partitioner_names((a.label, b.label))}"
+        return f"{' and '.join(differ)} in {partitioner_names((a.label, b.label))}{order}"
     text = f"{where_b} a device {' and '.join(changes)} than {where_a}"
-    return "; ".join((text, *differ))
+    return "; ".join((text, *differ)) + order
 
 
 def _changed(verb: str, before: int, after: int) -> str:

@@ -91,14 +91,23 @@ def noise_text(noise: float) -> str:
     )
 
 
+#: From which part of the median on the average is told, by which all tables go.
+_FAR = 0.25
+
+
 def steps_text(measured: Measured) -> str:
-    """How many steps on how many devices, and how long they take."""
+    """How many steps on how many devices, and how long they take.
+
+    The median; the average of all steps as well where one of them moves it far away.
+    """
     middle = statistics.median(measured.step_seconds) if measured.step_seconds else 0.0
     hosts = f" on {counted(measured.hosts, 'host')}" if measured.hosts > 1 else ""
     spread = ""
     if len(measured.step_seconds) > 1:
         least, most = min(measured.step_seconds), max(measured.step_seconds)
-        spread = f" ({time_text(least)} to {time_text(most)})"
+        mean = statistics.fmean(measured.step_seconds)
+        average = f", on average {time_text(mean)}" if abs(mean - middle) > _FAR * middle else ""
+        spread = f" ({time_text(least)} to {time_text(most)}{average})"
     return (
         f"{measured.program}: {counted(measured.steps, 'step')} on "
         f"{counted(measured.devices, 'device')}{hosts}; a step takes {time_text(middle)}{spread}"

@@ -93,7 +93,7 @@ def paged(): return program(memory="unpinned_host")
 """
 
 
-def test_other_memory_is_a_difference_and_another_order_of_devices_is_said(sdyscope, tmp_path):
+def test_other_memory_and_another_order_of_devices_are_differences(sdyscope, tmp_path):
     file = tmp_path / "placed.py"
     file.write_text(PLACED)
     done = sdyscope("diff", f"{file}:program", f"{file}:offloaded", "--json")
@@ -111,7 +111,15 @@ def test_other_memory_is_a_difference_and_another_order_of_devices_is_said(sdysc
     assert "other compiler_options or XLA_FLAGS: xla_allow_excess_precision=False." in exact.out
     for at in ("lowered", "propagated"):
         done = sdyscope("diff", f"{file}:program", f"{file}:backwards", "--at", at)
-        assert (done.status, "devices in another order" in done.out) == (0, True)
+        assert (done.status, "devices in another order" in done.out) == (1, True)
+        (diff,) = sdyscope(
+            "diff", f"{file}:program", f"{file}:backwards", "--at", at, "--json"
+        ).document("diff")["programs" if at == "lowered" else at]
+        assert (diff["same"], diff["devices_reordered"]) == (False, True)
+    text = tmp_path / "text.mlir"
+    sdyscope("lower", f"{file}:program", "--partitioner", "shardy", "-o", text)
+    done = sdyscope("diff", text, f"{file}:backwards", "--partitioner", "shardy")
+    assert "in an order of its own, which is not known of text.mlir." in " ".join(done.out.split())
 
 
 RENAMED = """

@@ -468,6 +468,24 @@ def test_a_run_is_compiled_again_with_its_own_flags(sdyscope, recorded, monkeypa
     assert f"{said}xla_cpu_enable_fast_min_max=True." in " ".join(done.out.split())
 
 
+def test_devices_in_another_order_are_a_difference_of_runs(sdyscope, recorded, runs, tmp_path):
+    copy = runs[0] / "turned"
+    shutil.copytree(runs[0] / "after", copy)
+    golden = tmp_path / "run.snap"
+    assert sdyscope("snapshot", "after:train_step.1", "--output", golden).status == 0
+    assert sdyscope("diff", "after", "turned").status == 0
+    for path in (copy / "processes").glob("*.jsonl"):
+        path.write_text(path.read_text().replace("[[0, 8, 1]]", "[[7, 8, -1]]"))
+    for at in ("lowered", "propagated", "compiled"):
+        done = sdyscope("diff", "after:train_step.1", "turned:train_step.1", "--at", at)
+        assert (done.status, "but on devices in another order" in done.out) == (1, True)
+    whole = sdyscope("diff", "after", "turned")
+    assert (whole.status, "another order" in whole.out) == (1, True)
+    checked = sdyscope("snapshot", "turned:train_step.1", "--check", "--output", golden)
+    assert checked.status == 1
+    assert "; devices 7,6,5,4,3,2,1,0" in checked.out
+
+
 def as_of_another_jax(run, program, made_of):
     """A copy of a run as JAX 0.9.9 would have made it, whose compiler made of a program this."""
     copy = run.parent / "other"

@@ -134,6 +134,16 @@ def test_what_was_only_seen_to_be_compiled(tmp_path):
     assert (program.label, program.words, program.arguments) == ("pmap_f", "pmap_f", None)
 
 
+def test_more_devices_than_can_be_are_not_counted_out(tmp_path):
+    runs = [[0, 8, 1], [8, 10**15, 1]]
+    write(tmp_path, "a", HEADER, compiled("m1", 2.0, hlo="h1", device_runs=runs))
+    (tmp_path / "compiled").mkdir()
+    (tmp_path / "compiled" / "h1.hlo").write_text("HloModule m")
+    (program,) = read_record(tmp_path).programs
+    assert program.compiled.device_runs[1] == (8, 10**15, 1)
+    assert program.compiled.device_order == ()
+
+
 def test_a_newer_form_and_a_broken_index(tmp_path):
     assert not is_recorded(tmp_path)
     write(tmp_path, "a", {**HEADER, "schema": "sdyscope.record/2"})

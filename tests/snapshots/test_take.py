@@ -1,7 +1,7 @@
 """Snapshots of programs under both partitioners, at every stage, with a `shard_map` inside."""
 
 import re
-from types import SimpleNamespace
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,6 @@ from jax.sharding import PartitionSpec as P
 from sdyscope.inspection import Inspection, inspect
 from sdyscope.snapshots import compare, read_snapshots, update, write
 from sdyscope.snapshots.items import reduced
-from sdyscope.stages import compat
 from sdyscope.stages.lowered.read import read_bytes
 
 pytestmark = pytest.mark.compiles
@@ -248,15 +247,28 @@ def test_devices_in_another_order_are_another_mesh():
     assert compare(read, transposed).is_same
 
 
-def test_jax_orders_the_devices_of_accelerators(monkeypatch):
-    devices = np.array([SimpleNamespace(id=k, platform="tpu") for k in (0, 1, 3, 2)])
-    mesh = SimpleNamespace(devices=devices)
-    monkeypatch.setattr(jax.sharding, "Mesh", SimpleNamespace)
-    assert compat.device_order(mesh) == (0, 1, 3, 2)
-    assert compat.authors_order(mesh) == ()
-    for device in devices:
-        device.platform = "cpu"
-    assert compat.authors_order(mesh) == (0, 1, 3, 2)
+def test_a_mesh_that_only_a_constraint_or_a_result_names_has_its_order():
+    mesh = JaxMesh(np.array(jax.devices()[:8])[::-1].reshape(4, 2), ("data", "model"))
+    rows = NamedSharding(mesh, P("data"))
+    x = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    for step in (
+        jax.jit(lambda x: jax.lax.with_sharding_constraint(jnp.sin(x), rows)),
+        jax.jit(jnp.sin, out_shardings=rows),
+    ):
+        inspection = inspect(step, x, name="step")
+        assert inspection.device_order == tuple(reversed(range(8)))
+        mesh_line = inspection.snapshot(["requested", "lowered"]).mesh
+        assert mesh_line == "data=4, model=2; devices 7,6,5,4,3,2,1,0"
+
+
+def test_jax_orders_the_devices_of_accelerators():
+    mesh = JaxMesh(np.array(jax.devices()[:2])[::-1], ("data",))
+    x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    inspection = inspect(jax.jit(jnp.sin), x, partitioners=("shardy",))
+    assert inspection.authors_order == inspection.device_order == (1, 0)
+    module = inspection.lowered["shardy"]
+    inspection.lowered = {"shardy": replace(module, device_platform="tpu")}
+    assert (inspection.authors_order, inspection.device_order) == ((), (1, 0))
 
 
 def test_devices_that_are_a_part_of_all_are_in_order():

@@ -12,8 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
+from sdyscope.facts.program import Versions
+from sdyscope.facts.recorded import RecordedCompile
 from sdyscope.stages import recorder
 from sdyscope.stages.recorder import hearing
 from sdyscope.stages.recorder.keeping import Keeper
@@ -67,6 +71,28 @@ def test_a_listener_that_fails_does_not_reach_the_program(listen):
     assert lowering.defined == (__file__, function.__code__.co_firstlineno)
     assert compiling.called[0] == __file__
     assert compiling.module is lowering.computation.stablehlo()
+
+
+@pytest.mark.compiles
+def test_the_order_of_the_devices_is_heard(listen):
+    heard = listen(Listener()).heard
+    devices = np.array(jax.devices()[:8])
+    for order, runs in (
+        (devices, [(0, 8, 1)]),
+        (devices[::-1], [(7, 8, -1)]),
+        (devices.reshape(4, 2).T.ravel(), [(0, 4, 2), (1, 4, 2)]),
+    ):
+        mesh = jax.sharding.Mesh(order, ("data",))
+        rows = jax.sharding.NamedSharding(mesh, P("data"))
+        jax.jit(function, out_shardings=rows).lower(np.ones(8, np.float32)).compile()
+        assert heard[-1].device_runs == runs
+
+
+@given(st.lists(st.integers(0, 40), max_size=20))
+def test_runs_are_the_numbers(numbers):
+    runs = hearing._runs(numbers)
+    kept = RecordedCompile("", Versions(""), "cpu", (), None, device_runs=tuple(runs))
+    assert kept.device_order == tuple(numbers)
 
 
 class Doubling:

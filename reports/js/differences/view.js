@@ -105,7 +105,7 @@ function stage(name, data) {
 
 function tables(data, labels) {
   const { compiled } = data;
-  if (compiled.unavailable || compiled.same || !compiled.a.total || !compiled.b.total) {
+  if (compiled.unavailable || compiled.alike || !compiled.a.total || !compiled.b.total) {
     return [];
   }
   return [

@@ -150,7 +150,8 @@ class CompiledDiff(Summarized):
     Attributes:
         name: what is compared: the program's name, or the first module's.
         across: what the two sides are.
-        same: whether a device sends the same and holds the same in both.
+        same: whether a device sends the same and holds the same in both, and the devices of two
+            programs are in one order.
         a: the first side.
         b: the second side.
         by_kind_and_axes: totals that differ, by kind and axes.
@@ -164,6 +165,7 @@ class CompiledDiff(Summarized):
             propagation, so that nothing begins there; None where that is not known.
         collectives: what differs, what makes the largest difference in bytes first.
         moved: how many tensors both communicate alike, for ops of other scopes.
+        devices_reordered: whether the devices of two programs are in another order.
     """
 
     name: str
@@ -178,6 +180,7 @@ class CompiledDiff(Summarized):
     same_shardings: bool | None = None
     collectives: tuple[CollectiveDifference, ...] = ()
     moved: int = 0
+    devices_reordered: bool = False
 
     __document__ = (
         "name",
@@ -193,10 +196,16 @@ class CompiledDiff(Summarized):
         "same_shardings",
         "collectives",
         "moved",
+        "devices_reordered",
     )
 
     @property
     def same(self) -> bool:
+        """Whether a device sends and holds the same, and the devices are in one order."""
+        return self.is_alike and not self.devices_reordered
+
+    @property
+    def is_alike(self) -> bool:
         """Whether a device sends the same and holds the same, arguments and results alike.
 
         ``entries.not_compared`` says of which of these it is not known.
@@ -231,6 +240,7 @@ def compiled_diff(
     annotations: Sequence[TensorDifference] = (),
     causes_missing: Remark | str = "",
     across_versions: bool = False,
+    devices_reordered: bool = False,
 ) -> CompiledDiff:
     """Compares two compiled programs. A side that was refused is told as such, and not compared.
 
@@ -243,6 +253,7 @@ def compiled_diff(
         annotations: what differs in their lowered modules, to trace differences to that.
         causes_missing: why there are no propagations, where there could be.
         across_versions: they may be of two JAX; see ``collective_differences``.
+        devices_reordered: whether the devices of two programs are in another order.
     """
     if a.collectives is None or b.collectives is None:
         return CompiledDiff(name=name, across=across, a=a, b=b)
@@ -288,4 +299,5 @@ def compiled_diff(
             for difference in differences
         ),
         moved=moved,
+        devices_reordered=devices_reordered,
     )

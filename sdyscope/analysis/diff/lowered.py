@@ -28,7 +28,7 @@ from sdyscope.facts.differences import (
 )
 from sdyscope.facts.tensors import tensor_name
 from sdyscope.graph import OpGraph
-from sdyscope.values.mesh import Mesh
+from sdyscope.values.mesh import Mesh, ranks
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import named_line_of
 
@@ -136,8 +136,11 @@ def lowered_diff(
 
 
 def other_order(devices: tuple[int, ...], others: tuple[int, ...]) -> bool:
-    """Whether two meshes have the same devices in another order."""
-    return devices != others and sorted(devices) == sorted(others)
+    """Whether the devices of two meshes are in another order; False where one is not known.
+
+    Which devices they are makes no difference, as where a program has a part of all.
+    """
+    return len(devices) == len(others) and ranks(devices) != ranks(others)
 
 
 #: The number that makes an inner function's name unique, in `name_3(argument)` or `name_3[result]`.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.compiled import compiled_collectives
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide, compiled_diff
-from sdyscope.analysis.diff.lowered import LoweredSide, lowered_diff
+from sdyscope.analysis.diff.lowered import LoweredSide, lowered_diff, other_order
 from sdyscope.analysis.diff.propagated import PropagatedSide, propagated_diff
 from sdyscope.analysis.memory.memory import memory_of
 from sdyscope.analysis.propagation.decided import Decisions
@@ -87,7 +87,10 @@ def propagated_between(
         propagated_side(a, partitioner or first, labels[0]),
         propagated_side(b, partitioner or second, labels[1]),
     )
-    return propagated_diff(a.name, *sides, "programs")
+    return replace(
+        propagated_diff(a.name, *sides, "programs"),
+        devices_reordered=other_order(a.device_order, b.device_order),
+    )
 
 
 def partitioners_differ(program: Staged) -> PropagatedDiff:
@@ -247,7 +250,8 @@ def compiled_between(
     sides = compiled_side(first, second.program.meshes), compiled_side(second, first.program.meshes)
     if sides[0].error is not None and sides[1].error is not None:
         raise sides[0].error
-    compare = partial(compiled_diff, a.name, *sides, across)
+    reordered = b is not None and other_order(a.device_order, b.device_order)
+    compare = partial(compiled_diff, a.name, *sides, across, devices_reordered=reordered)
     if (
         any(side.error is not None for side in sides)
         or (first.program is second.program and first.partitioner == second.partitioner)

@@ -293,6 +293,7 @@ def compared(a: ProgramStages, b: ProgramStages, labels: tuple[str, str]) -> Com
             annotations=lowered.tensors,
             causes_missing=not_propagated or "",
             across_versions=True,
+            devices_reordered=lowered.devices_reordered,
         ),
         changes=figure_changes(a.figures, b.figures),
         missing=missing,

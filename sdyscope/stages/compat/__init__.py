@@ -59,10 +59,8 @@ from sdyscope.stages.compat.jitted import specified as specified
 from sdyscope.stages.compat.jitted import traced as traced
 from sdyscope.stages.compat.meshes import abstract_mesh as abstract_mesh
 from sdyscope.stages.compat.meshes import all_explicit as all_explicit
-from sdyscope.stages.compat.meshes import authors_order as authors_order
 from sdyscope.stages.compat.meshes import context_kept as context_kept
 from sdyscope.stages.compat.meshes import device_mesh as device_mesh
-from sdyscope.stages.compat.meshes import device_order as device_order
 from sdyscope.stages.compat.meshes import has_context_mesh as has_context_mesh
 from sdyscope.stages.compat.meshes import hint_of_abstract_meshes as hint_of_abstract_meshes
 from sdyscope.stages.compat.meshes import is_explicit as is_explicit

@@ -224,6 +224,8 @@ def lowering_arguments(lowered: Any) -> LoweringArguments:
         tuple(i for i, flag in zip(kept, donated[constants:], strict=True) if flag),
         int(lowering.compile_args["num_devices"]),
         tuple(lowering._platforms),
+        # None for a program on an abstract mesh.
+        tuple(getattr(lowering, "_device_list", None) or ()),
     )
 
 

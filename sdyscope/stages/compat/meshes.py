@@ -138,23 +138,6 @@ def mesh_of(mesh: Any, logical_devices: Sequence[int] | None = None) -> Mesh:
     )
 
 
-def device_order(mesh: Any) -> tuple[int, ...]:
-    """Ids of the devices of JAX's mesh by their position in it; empty of an abstract mesh."""
-    if not isinstance(mesh, jax.sharding.Mesh):
-        return ()
-    return tuple(device.id for device in mesh.devices.flat)
-
-
-def authors_order(mesh: Any) -> tuple[int, ...]:
-    """The same where nobody but the mesh's author decides the order: on CPU.
-
-    On accelerators JAX orders devices by their links (`jax.make_mesh`), so that one program has
-    another order on each kind.
-    """
-    order = device_order(mesh)
-    return order if order and all(each.platform == "cpu" for each in mesh.devices.flat) else ()
-
-
 def mesh_of_attribute(attribute: Any) -> Mesh:
     """An MLIR `#sdy.mesh` attribute as ours."""
     mesh = sdy.MeshAttr(attribute)

@@ -88,6 +88,9 @@ class LoweredModule(Summarized):
             `main` after the hoisted constants; None for a file, where all that is left is there.
         constants: how many hoisted constants come first among the arguments of `main`.
         num_devices: devices that the module is partitioned for; 0 when unknown.
+        device_order: ids of the devices by their position in the program's mesh, by which the
+            module counts them; empty on an abstract mesh, and where that is not known.
+        device_platform: what JAX calls their platform: `cpu`, `gpu`, `tpu`; empty likewise.
         platforms: what it was lowered for.
         jax_version: version of the JAX that lowered or read it.
         recorded_by: the JAX that lowered it in a recorded run; None for any other.
@@ -109,6 +112,8 @@ class LoweredModule(Summarized):
     kept_arguments: tuple[int, ...] | None = None
     constants: int = 0
     num_devices: int = 0
+    device_order: tuple[int, ...] = ()
+    device_platform: str = ""
     platforms: tuple[str, ...] = ()
     jax_version: str = field(default_factory=compat.version)
     recorded_by: Versions | None = None
@@ -314,6 +319,8 @@ def lower(
         kept_arguments=arguments.kept,
         constants=arguments.constants,
         num_devices=arguments.num_devices,
+        device_order=tuple(device.id for device in arguments.devices),
+        device_platform=next((str(device.platform) for device in arguments.devices), ""),
         platforms=arguments.platforms,
         stderr=written(),
         compiler_options=compat.compiler_options(lowered),

@@ -7,7 +7,7 @@ or holds static. Constraints and shard_maps come in the order of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -115,28 +115,6 @@ def requested(stage: Any) -> tuple[RequestedTensor, ...]:
         *(_result(result, index, returned.get(index)) for index, result in enumerate(results)),
         *inner,
     )
-
-
-def device_order(
-    stage: Any, of: Callable[[Any], tuple[int, ...]] = compat.device_order
-) -> tuple[int, ...]:
-    """Ids of a program's devices by their position in its mesh, as its arguments tell.
-
-    The IR counts devices by that position, so it is the same whatever the order. Empty where no
-    argument is on a mesh of real devices, and of a `jax.stages.Lowered`.
-
-    Args:
-        stage: the traced program.
-        of: the order of one mesh.
-    """
-    if isinstance(stage, jax.stages.Lowered):
-        return ()
-    for argument in compat.arguments(stage):
-        for sharding in (argument.asked, argument.given):
-            mesh = getattr(getattr(sharding, "sharding", sharding), "mesh", None)
-            if order := of(mesh):
-                return order
-    return ()
 
 
 def argument_axes(program: Program) -> frozenset[str]:

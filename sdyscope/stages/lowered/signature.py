@@ -50,6 +50,8 @@ class LoweringArguments:
         donated: the kept ones that are donated.
         num_devices: how many devices the module is partitioned for.
         platforms: what it was lowered for.
+        devices: JAX's devices, by the position that the module counts them by; none on an abstract
+            mesh.
     """
 
     constants: int
@@ -57,6 +59,7 @@ class LoweringArguments:
     donated: tuple[int, ...]
     num_devices: int
     platforms: tuple[str, ...]
+    devices: tuple[Any, ...]
 
 
 @dataclass(frozen=True)

@@ -159,6 +159,8 @@ class Compile:
     Attributes:
         module: the module.
         devices: for how many devices.
+        device_runs: their ids by the position that the module counts them by, in runs of equal
+            steps: first, how many, and the step.
         process: index of this process among those of the program.
         platform: of the devices: `cpu`, `gpu`, `tpu`.
         device_kind: what the backend calls the first of them, such as `NVIDIA H200`.
@@ -178,6 +180,7 @@ class Compile:
         self.device_kind = next((str(each.device_kind) for each in backend.devices()), "")
         self.executable = executable
         self.devices = int(getattr(devices, "size", 1))
+        self.device_runs = _runs([int(each.id) for each in getattr(devices, "flat", ())])
         self.process = int(backend.process_index())
         self.seconds = seconds
         self.failed = failed
@@ -411,6 +414,20 @@ def named(text: str, names: Mapping[str, str]) -> str:
         return f'{match[1]}"{names[jax]}"' if jax in names else match[0]
 
     return _PATH.sub(name, text)
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Numbers as runs of equal steps, each the first one, how many, and the step."""
+    runs: list[tuple[int, int, int]] = []
+    for number in numbers:
+        first, count, step = runs[-1] if runs else (0, 0, 0)
+        if count == 1 and number != first:
+            runs[-1] = (first, 2, number - first)
+        elif count > 1 and number == first + count * step:
+            runs[-1] = (first, count + 1, step)
+        else:
+            runs.append((number, 1, 0))
+    return runs
 
 
 def _type(aval: Any) -> str:

@@ -92,6 +92,7 @@ class Keeper:
             name=hearing.module_name(event.module),
             partitioner=hearing.own_partitioner(),
             devices=event.devices,
+            device_runs=event.device_runs,
             index=event.process,
             seconds=round(event.seconds, 6),
             called=event.called,

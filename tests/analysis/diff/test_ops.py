@@ -19,7 +19,12 @@ from sdyscope.stages import compat
 from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import Mesh
-from sdyscope.words.differences import lowered_notes, lowered_verdict
+from sdyscope.words.differences import (
+    compiled_verdict,
+    lowered_notes,
+    lowered_verdict,
+    propagated_verdict,
+)
 
 PARTITIONERS = ("shardy", "gspmd")
 
@@ -285,7 +290,7 @@ def test_donation(partitioner):
     assert two.diff(inspected(lambda x, y: x + y, partitioner, donate_argnums=1)).same
 
 
-def test_another_order_of_devices_is_said():
+def test_another_order_of_devices_is_a_difference():
     devices = jax.devices()[:8]
     one, two = (
         Inspection(
@@ -298,9 +303,32 @@ def test_another_order_of_devices_is_said():
         )
     )
     diff = one.diff(two)
-    assert (diff.same, diff.devices_reordered, diff.leaves_out) == (True, True, True)
+    assert (diff.same, diff.devices_reordered, diff.leaves_out) == (False, True, False)
     assert lowered_verdict(diff).endswith(", but on devices in another order")
-    assert not one.diff(one).leaves_out
+    assert one.diff(one).same
+    decided = one.propagated_diff(two)
+    assert (decided.same, decided.different_values) == (False, 0)
+    assert propagated_verdict(decided).endswith(", but on devices in another order")
+    assert one.propagated_diff(one.under(("shardy",))).same
+
+
+@pytest.mark.compiles
+def test_another_order_of_devices_is_a_difference_of_compiled_programs():
+    devices = np.array(jax.devices()[:8])
+    one, two, part = (
+        Inspection(
+            Program("f", jax.jit(jnp.sin), (jax.ShapeDtypeStruct((8,), "float32", sharding=s),)),
+            ["shardy"],
+        )
+        for s in (
+            NamedSharding(jax.sharding.Mesh(order, ("a",)), P("a"))
+            for order in (devices[:4], devices[:4][::-1], devices[4:])
+        )
+    )
+    diff = one.compiled_diff(two)
+    assert (diff.same, diff.is_alike, diff.devices_reordered) == (False, True, True)
+    assert compiled_verdict(diff).endswith(", but on devices in another order")
+    assert one.compiled_diff(part).same
 
 
 CONSTANT = """
