@@ -88,7 +88,7 @@ COMPILING = {
 }
 
 #: Of these, what compiles under one partitioner alone.
-UNDER_ONE = {"lint", "memory", "cost"}
+UNDER_ONE = {"lint", "memory", "cost", "snapshot --stages compiled"}
 
 MESH = "fsdp=4,model=2"
 FEW, MANY = "data=2,fsdp=2,track=2", "data=16,fsdp=256,track=8"
