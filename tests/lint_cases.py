@@ -690,6 +690,30 @@ def held_once():
 
 
 @spares("state-not-donated")
+def needed_to_be_updated_with_its_gradient():
+    large = {"w": array((4096, 4096), None, "model")}
+    grad = jax.value_and_grad(lambda w, x: jnp.sum(jnp.tanh(x @ w["w"])))
+    return program(grad, large, array((64, 4096), "data"))
+
+
+@finds("state-not-donated", "params['w']", severity="note")
+def whose_next_value_is_not_known():
+    large = {"w": array((4096, 4096), None, "model")}
+    return program(lambda params, mean: {"w": 0.9 * mean["w"] + params["w"]}, large, large)
+
+
+@spares("next-value-differs")
+def moved_and_nothing_else():
+    return program(lambda params: params, {"w": array((16, 32), "data")}, out_shardings=on("model"))
+
+
+@finds("next-value-differs", "batch['y']", severity="note")
+def has_its_path_by_chance():
+    batch = {"x": array((16, 16), "data"), "y": array((16, 16), "data")}
+    return program(lambda batch: {"y": batch["x"] @ batch["y"]}, batch, out_shardings=on("model"))
+
+
+@spares("state-not-donated")
 def small_and_not_donated():
     return train()
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 
+from sdyscope.analysis.naming.next_values import gradients
 from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.annotations import Annotation
 from sdyscope.facts.recompiles import ArgumentChange, OpChange, Recompile
@@ -117,9 +118,14 @@ class _Program:
 
 
 def _again(known: RecordedProgram) -> Iterator[Recompile]:
-    """Its module lowered again, by the arguments whose types differ in what it does not say."""
-    times = known.lowerings - len(known.processes)
-    if times <= 0:
+    """Its module lowered again, by the arguments whose types differ in what it does not say.
+
+    Or compiled again alone: JAX may lower once for two orders of one set of devices.
+    """
+    lowered = max(known.lowerings - len(known.processes), 0)
+    reordered = max(known.orders - 1, 0)
+    times = max(lowered, reordered)
+    if not times:
         return
     lowerings = [*zip(known.weak, known.meshes, strict=True)]
     changes = Counter(
@@ -127,9 +133,12 @@ def _again(known: RecordedProgram) -> Iterator[Recompile]:
         for (was, before), (now, meshes) in pairwise(lowerings if len(known.processes) == 1 else ())
     )
     changes[()] += times - changes.total()
+    whys = [(arguments, alike, False) for arguments, alike in changes.items() if arguments]
+    reordered = min(reordered, changes[()])
+    whys += [((), reordered, True), ((), changes[()] - reordered, False)]
     # Only the sum of all is known, the first one's in each process among them.
     compiled = max(known.compiles - len(known.processes), 0) / max(known.compiles, 1)
-    for arguments, alike in changes.items():
+    for arguments, alike, in_other_order in whys:
         if alike:
             yield Recompile(
                 known.name,
@@ -137,10 +146,13 @@ def _again(known: RecordedProgram) -> Iterator[Recompile]:
                 known.label,
                 known.label,
                 alike,
-                round(known.lowering_seconds * alike / known.lowerings, 6),
+                round(
+                    known.lowering_seconds * lowered / max(known.lowerings, 1) * alike / times, 6
+                ),
                 round(known.compile_seconds * compiled * alike / times, 6),
                 known.called,
                 arguments,
+                reordered=in_other_order,
             )
 
 
@@ -269,8 +281,11 @@ def _returned(before: _Program) -> dict[int, tuple[str, object]]:
         return {}
     leaves = {kind: [*map(Leaf.of, ours)] for kind, ours in before.boundary.items()}
     mesh = only_mesh(before.staged.meshes.values())
+    apart = gradients(before.staged.graph(before.partitioner))
     aliases: dict[int, tuple[str, object]] = {}
     for result, argument in mirrored(leaves["result"], leaves["argument"]).items():
+        if result in apart:
+            continue
         leaf = leaves["result"][result]
         place = compiled.placement("result", result, len(leaf.shape), mesh)
         if place is not None:

@@ -50,13 +50,18 @@ class StateDiffers:
     sharded: Sharded
 
 
+NextValueRelation: TypeAlias = Literal["next value", "gradient", "path"]
+"""What a result is to an argument; ``path``: it has its path, and may be its next value."""
+
+
 @dataclass(frozen=True, slots=True)
 class NextValueDiffers:
-    """A result has another sharding than the argument that it is the next value of."""
+    """A result has another sharding than the argument whose next value, or gradient, it is."""
 
     result: str
     wanted: Sharded
     sharded: Sharded
+    relation: NextValueRelation
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ class Recompile:
         meshes: whether they are on other meshes.
         op: the first op that differs; null where the ops are the same, and where types differ or
             name other meshes, which ops go by.
+        reordered: whether an identical module is for the devices in another order.
     """
 
     name: str
@@ -94,3 +95,4 @@ class Recompile:
     arguments: tuple[ArgumentChange, ...] = ()
     meshes: bool = False
     op: OpChange | None = None
+    reordered: bool = False

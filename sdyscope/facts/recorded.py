@@ -167,6 +167,7 @@ class RecordedProgram:
             other one where that was asked for.
         failures: why there is no module under a partitioner.
         devices: for how many devices it was compiled; null when it was not.
+        orders: in how many orders, as of meshes that hold them in several; 0 when not known.
         lowerings: how often JAX lowered it.
         compiles: how often JAX had it compiled, or found it in its cache on disk.
         refused: what the compiler said, where it refused.
@@ -192,6 +193,7 @@ class RecordedProgram:
     modules: dict[Partitioner, str]
     failures: dict[Partitioner, str]
     devices: int | None
+    orders: int
     lowerings: int
     compiles: int
     refused: tuple[str, ...]
@@ -568,6 +570,7 @@ def _program(
             partitioner: why for partitioner, why in failures.items() if partitioner not in files
         },
         devices=compiled[0].devices if compiled else None,
+        orders=len({line.device_runs for line in compiled if line.device_runs}),
         lowerings=len(lowered),
         compiles=len(compiled),
         refused=tuple(dict.fromkeys(line.failed for line in compiled if line.failed)),

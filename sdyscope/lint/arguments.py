@@ -7,7 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from sdyscope.facts.lint import NextValueDiffers, StateDiffers, UnderSharded
+from sdyscope.analysis.naming.next_values import only_moves
+from sdyscope.facts.findings import Severity
+from sdyscope.facts.lint import (
+    NextValueDiffers,
+    NextValueRelation,
+    StateDiffers,
+    UnderSharded,
+)
 from sdyscope.lint.placed import Placed, axes_of
 from sdyscope.lint.rule import NotApplicable, Sighting, Unavailable, rule
 from sdyscope.lint.subject import Subject
@@ -186,8 +193,10 @@ def next_value_differs(subject: Subject) -> Iterator[Sighting]:
     results to the compiler, they may come back with other shardings: then the second step is traced
     and compiled again for the new shardings, a donated buffer is unused, and memory differs from
     the first step's. An argument is the next value's if its path says so (`result[0]['w1']` for
-    `params['w1']`), or if it is donated and is all of an argument. Results that the program leaves
-    open are only known once it is compiled.
+    `params['w1']`), or if it is donated and is all of an argument; where what the result is made
+    from does not show that as well, it is a note. A gradient, as of `jax.value_and_grad`, has that
+    path too: whoever updates the argument with it moves one of them first. Results that the program
+    leaves open are only known once it is compiled.
     """
     _ = subject.mesh  # of several, shardings are not told
     arguments, results = subject.arguments, subject.results
@@ -200,6 +209,8 @@ def next_value_differs(subject: Subject) -> Iterator[Sighting]:
     }
     if not pairs:
         raise NotApplicable("No result is recognizably the next value of an argument.")
+    if only_moves(subject.graph):
+        raise NotApplicable("The program computes nothing: it is there to move its arguments.")
     unknown = 0
     for number, other in pairs.items():
         after, before = results[number], arguments[other]
@@ -207,8 +218,15 @@ def next_value_differs(subject: Subject) -> Iterator[Sighting]:
             unknown += 1
         elif after.known != before.known:
             # Each partitioner can have its own sharding for what is left open.
-            fact = NextValueDiffers(after.name, before.sharded, after.sharded)
-            yield subject.at_argument(before, fact, of_all=False)
+            source = subject.continuing.get(number)
+            is_gradient = source is not None and source.is_gradient
+            known = number in subject.certain
+            relation: NextValueRelation = (
+                "gradient" if is_gradient else "next value" if known else "path"
+            )
+            fact = NextValueDiffers(after.name, before.sharded, after.sharded, relation)
+            severity: Severity | None = "note" if relation == "path" else None
+            yield subject.at_argument(before, fact, of_all=False, severity=severity)
     if unknown and not subject.compiles:
         raise Unavailable(
             f"The program leaves the sharding of {counted(unknown, 'next value')} to the compiler, "

@@ -41,13 +41,15 @@ def state_not_donated(subject: Subject) -> Iterator[Sighting]:
     Haliax's `named_jit`), a device holds both at once. The caller must not use a donated argument
     again. `sdyscope fix` writes it, and says what the compiled program then needs.
 
-    An argument's next value is found by its path (`result[0]['w1']` for `params['w1']`). An array
-    that is a whole argument is paired with a result by shape and dtype, which may be chance: that
-    is a note. Below 16 MiB per device nothing is reported. A result whose sharding is left to the
-    compiler counts as the argument's.
+    An argument's next value is found by its path (`result[0]['w1']` for `params['w1']`). It is
+    certain if it is made from that argument, element by element, and from no other with that path
+    whose next value is not returned. Otherwise, and where an array is a whole argument and is
+    paired with a result by shape and dtype, it may be chance: that is a note. A gradient is no next
+    value: the caller still needs the argument. Below 16 MiB per device nothing is reported. A
+    result whose sharding is left to the compiler counts as the argument's.
     """
     groups: dict[str, list[NotDonated]] = {}
-    for pair in not_donated(subject.program.tensors, subject.under):
+    for pair in not_donated(subject.program.tensors, subject.under, subject.graph):
         groups.setdefault(Leaf.of(pair.argument).keys[0], []).append(pair)
     if not groups:
         raise NotApplicable("No argument's next value is returned, or all are donated.")
@@ -56,9 +58,9 @@ def state_not_donated(subject: Subject) -> Iterator[Sighting]:
         if held < LARGE:
             continue
         largest = max(pairs, key=lambda pair: pair.bytes)
-        by_type = len(Leaf.of(largest.argument).keys) == 1
-        fact = NextValueHeld(name, len(pairs), largest.result.name if by_type else "", held)
-        severity: Severity | None = "note" if by_type else None
+        may_be = len(Leaf.of(largest.argument).keys) == 1 or not largest.certain
+        fact = NextValueHeld(name, len(pairs), largest.result.name if may_be else "", held)
+        severity: Severity | None = "note" if may_be else None
         yield Sighting(fact, largest.argument.name, "argument", severity=severity)
 
 

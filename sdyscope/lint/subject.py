@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from sdyscope.analysis.memory.held import HeldKind
 from sdyscope.analysis.memory.memory import Memory, memory_of
 from sdyscope.analysis.naming.batches import batches
 from sdyscope.analysis.naming.names import ValueNames
+from sdyscope.analysis.naming.next_values import Continuing, certain, continuing
 from sdyscope.analysis.naming.paths import kept_for, mirrored
 from sdyscope.analysis.naming.roles import pass_rows
 from sdyscope.analysis.naming.scopes import is_differentiated
@@ -210,6 +211,20 @@ class Subject:
         """Which results are the next values of which arguments, by their numbers."""
         return mirrored(
             [result.leaf for result in self.results], [argument.leaf for argument in self.arguments]
+        )
+
+    @cached_property
+    def continuing(self) -> Mapping[int, Continuing]:
+        """By the number of a result what it is made from."""
+        return continuing(self.graph)
+
+    @cached_property
+    def certain(self) -> Collection[int]:
+        """Which results are next values by what they are made from, by their numbers."""
+        arguments = [argument.leaf for argument in self.arguments]
+        numbers = [argument.row.lowered[self.under].index or 0 for argument in self.arguments]
+        return certain(
+            [result.leaf for result in self.results], arguments, numbers, self.continuing
         )
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sdyscope.errors import did_you_mean, indefinite
@@ -53,6 +53,23 @@ def lint_said(fact: facts.LintFact) -> Said:
     return _mapped(fact)
 
 
+#: What is said of a result with another sharding than an argument, by what it is to that.
+_DIFFERS: Final[Mapping[facts.NextValueRelation, str]] = {
+    "next value": (
+        "{result} is its next value, but returned with another sharding: the next step is compiled "
+        "again, or moves it first."
+    ),
+    "gradient": (
+        "{result} is its gradient, but returned with another sharding: what updates it with that "
+        "moves one of them first."
+    ),
+    "path": (
+        "{result} has its path and another sharding: if that is its next value, the next step is "
+        "compiled again, or moves it first."
+    ),
+}
+
+
 def _held(fact: facts.HeldFact) -> Said:
     match fact:
         case facts.UnderSharded():
@@ -65,10 +82,9 @@ def _held(fact: facts.HeldFact) -> Said:
                 spec_words(sharded),
                 "Give the optimizer state the shardings of the parameters.",
             )
-        case facts.NextValueDiffers(result, wanted, sharded):
+        case facts.NextValueDiffers(result, wanted, sharded, relation):
             return Said(
-                f"{result} is its next value, but returned with another sharding: the next "
-                "step is compiled again, or moves it first.",
+                _DIFFERS[relation].format(result=result),
                 spec_words(wanted),
                 f"{result} is {spec_words(sharded)}",
                 f"Give {result} the argument's sharding in out_shardings.",

@@ -21,7 +21,7 @@ from sdyscope.words.places import shown_name, source_text
 
 #: What each category is.
 CATEGORY_TEXTS: Final[Mapping[Category, str]] = {
-    "parameters": "arguments whose next values are returned",
+    "parameters": "arguments whose next values, or gradients, are returned",
     "optimizer state": "what the optimizer keeps of them",
     "state": "arguments whose next values are returned",
     "inputs": "all other arguments",

@@ -28,7 +28,8 @@ def cause_key(recompile: Recompile) -> object:
         if recompile.op is None
         else (recompile.op.attribute, recompile.op.source, not recompile.op.attribute)
     )
-    return recompile.program == recompile.before, arguments, recompile.meshes and not arguments, op
+    again = recompile.program == recompile.before, recompile.reordered
+    return again, arguments, recompile.meshes and not arguments, op
 
 
 def _change(argument: ArgumentChange) -> str:
@@ -50,6 +51,8 @@ def cause(alike: Sequence[Recompile]) -> str:
     """
     first = alike[0]
     same = "an identical module"
+    if first.reordered:
+        return f"{same}, for the devices in another order"
     if first.program == first.before and not first.arguments:
         return same
     numbers = [
@@ -193,6 +196,8 @@ def _value(text: str) -> str:
 
 def advice(recompile: Recompile) -> str:
     """What to do so that a function is compiled once, in sentences."""
+    if recompile.reordered:
+        return "Create the mesh once, with its devices in one order, and use it everywhere."
     if not (recompile.arguments or recompile.meshes or recompile.op):
         return (
             "JAX caches by function identity: create the function and its jax.jit once, outside "

@@ -202,6 +202,7 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 from functools import partial
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 mesh = jax.make_mesh((8, 1), ("data", "one"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
@@ -234,6 +235,13 @@ def renamed(r):
 r = jax.device_put(jnp.ones(8), NamedSharding(other, P()))
 for _ in range(3):
     r = renamed(r)
+
+@jax.jit
+def backwards(x):
+    return x - 1
+for devices in (jax.devices(), jax.devices()[::-1]):
+    rows = NamedSharding(jax.sharding.Mesh(devices, ("data",)), P("data"))
+    backwards(jax.device_put(np.ones(8, np.float32), rows))
 
 @jax.jit
 def settled(s, p):
@@ -313,6 +321,7 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     # A loss and its gradient are two programs, neither of them compiled again.
     names = {
         "turned",
+        "backwards",
         "same",
         "scaled",
         "unrolled",
@@ -367,6 +376,11 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     assert weakly in said
     assert "weakly typed: give n a dtype before each call, as jnp.asarray(x, dtype) does" in said
     assert "another mesh" not in said
+    assert (
+        "backwards: an identical module, for the devices in another order Create the mesh once, "
+        "with its devices in one order"
+    ) in said
+    assert [changes[name]["reordered"] for name in ("backwards", "_lambda")] == [True, False]
     assert (
         "fitted.2: argument state['m'] was without a sharding, then P('data', None), as fitted.1 "
         "returns result['m'], its next value, and 1 more likewise Place state['m'] and state['v'] "

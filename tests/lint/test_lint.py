@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import pytest
 from mlir_text import MIXED
 
@@ -18,11 +19,12 @@ from tests.lint_cases import (
     annotated_for_both,
     one_axis_of_two,
     plain,
+    program,
     step,
     train,
     with_callback,
 )
-from tests.programs import EXPLICIT, array
+from tests.programs import EXPLICIT, array, on
 
 UNREDUCED = """
 module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
@@ -79,6 +81,25 @@ def test_what_a_program_leaves_to_the_compiler_is_not_run_without_compiling():
     (missing,) = outcome.not_run
     assert missing.applies
     assert "leaves the sharding of 8 next values to the compiler" in missing.reason
+
+
+def test_a_gradient_is_not_called_the_next_value():
+    def loss(params, x):
+        return (jnp.tanh(x @ params["up"]) ** 2).mean()
+
+    params, x = {"up": array((16, 32), None, "model")}, array((32, 16), "data")
+    kept, moved = {"up": on(None, "model")}, {"up": on("data")}
+    (finding,) = linted(
+        program(jax.grad(loss), params, x, out_shardings=moved),
+        select=["next-value-differs"],
+        compiled=False,
+    ).findings
+    assert finding.message == (
+        "result['up'] is its gradient, but returned with another sharding: what updates it with "
+        "that moves one of them first."
+    )
+    same = program(jax.grad(loss), params, x, out_shardings=kept)
+    assert linted(same, select=["next-value-differs"], compiled=False).findings == ()
 
 
 def test_next_values_are_not_compared_on_several_meshes(monkeypatch):

@@ -365,7 +365,9 @@ def donations(workshop: Workshop) -> Iterator[Proposal]:
     """
     program = workshop.program
     undonated = {
-        donation.argument.index: donation for donation in not_donated(program.tensors, "shardy")
+        donation.argument.index: donation
+        for donation in not_donated(program.tensors, "shardy", program.graph("shardy"))
+        if donation.certain
     }
     if not undonated or program.program is None:
         return

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.memory.held import Held
+from sdyscope.analysis.naming.next_values import certain, continuing
 from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.facts.findings import (
     DonationDropped,
@@ -16,6 +17,7 @@ from sdyscope.facts.findings import (
 )
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
+from sdyscope.graph import OpGraph
 from sdyscope.values.entry_layout import EntryLayout
 
 
@@ -27,28 +29,41 @@ class NotDonated:
         argument: its row.
         result: its next value's row.
         bytes: bytes a device of its block.
+        certain: whether that is its next value by what it is made from, and not by its path or its
+            shape alone.
     """
 
     argument: Tensor
     result: Tensor
     bytes: int
+    certain: bool
 
 
-def not_donated(table: TensorTable, partitioner: Partitioner) -> tuple[NotDonated, ...]:
+def not_donated(
+    table: TensorTable, partitioner: Partitioner, graph: OpGraph
+) -> tuple[NotDonated, ...]:
     """The arguments that could be donated to their next values: of one shape, dtype and sharding.
+
+    One of which the program returns the gradient is needed afterwards, to be updated with that.
 
     Args:
         table: the program's tensors.
         partitioner: in whose module they are.
+        graph: op graph of that module.
     """
     rows = [row for row in table.tensors if partitioner in row.lowered]
     arguments = [row for row in rows if row.kind == "argument" and row.requested is not None]
     results = [row for row in rows if row.kind == "result"]
-    pairs = mirrored([*map(Leaf.of, results)], [*map(Leaf.of, arguments)])
+    leaves = [*map(Leaf.of, results)], [*map(Leaf.of, arguments)]
+    sources = continuing(graph)
+    numbers = [row.lowered[partitioner].index or 0 for row in arguments]
+    known = certain(*leaves, numbers, sources)
     undonated = []
-    for number, other in pairs.items():
+    for number, other in mirrored(*leaves).items():
         argument, result = arguments[other], results[number]
         place, after = argument.lowered[partitioner], result.lowered[partitioner]
+        if number in sources and sources[number].is_gradient:
+            continue
         if argument.requested is None or argument.requested.donated or place.placement is None:
             continue
         if (
@@ -58,7 +73,7 @@ def not_donated(table: TensorTable, partitioner: Partitioner) -> tuple[NotDonate
         ):
             continue
         size = place.placement.bytes_per_device(argument.shape or (), argument.dtype)
-        undonated.append(NotDonated(argument, result, size))
+        undonated.append(NotDonated(argument, result, size, number in known))
     return tuple(undonated)
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sdyscope.analysis.memory.batches import half_batch
+from sdyscope.analysis.memory.donation import not_donated
 from sdyscope.analysis.memory.held import Held
 from sdyscope.analysis.memory.memory import Memory, memory_of
 from sdyscope.analysis.memory.options import cut_further, saved_together
@@ -54,7 +55,7 @@ def candidates(
     if memory.partitioner is None or program.is_compiled:
         return []
     wishes = [
-        *_donations(memory),
+        *_donations(program, memory, memory.partitioner),
         *_shardings(memory),
         *_offloads(memory, over_time),
         *_constraints(program, memory.partitioner, over_time),
@@ -137,12 +138,19 @@ def _pairs(memory: Memory) -> Iterator[tuple[Held, Held]]:
         yield arguments[other], results[number]
 
 
-def _donations(memory: Memory) -> Iterator[tuple[PeakRemedy, tuple[Wish, ...]]]:
+def _donations(
+    program: Staged, memory: Memory, partitioner: Partitioner
+) -> Iterator[tuple[PeakRemedy, tuple[Wish, ...]]]:
     """All arguments together whose next values could have their buffers."""
+    undonated = {
+        each.argument.lowered[partitioner].index
+        for each in not_donated(program.tensors, partitioner, program.graph(partitioner))
+        if each.certain
+    }
     fitting = [
         argument
         for argument, result in _pairs(memory)
-        if not argument.donated
+        if argument.number in undonated
         and not result.shares
         and argument.stored.bytes == result.stored.bytes
     ]

@@ -158,6 +158,22 @@ def mirrored(results: Sequence[Leaf], arguments: Sequence[Leaf]) -> dict[int, in
     return pairs
 
 
+def alike(results: Sequence[Leaf], arguments: Sequence[Leaf]) -> dict[int, list[int]]:
+    """By result all arguments that it can be the next value of, by their paths."""
+    ending: dict[object, list[int]] = {}
+    for other, argument in enumerate(arguments):
+        key = (argument.shape, argument.dtype, argument.keys[-1])
+        ending.setdefault(key, []).append(other)
+    return {
+        number: [
+            other
+            for other in ending.get((result.shape, result.dtype, result.keys[-1]), ())
+            if _same_value(result.keys[1:], arguments[other].keys[1:])
+        ]
+        for number, result in enumerate(results)
+    }
+
+
 def _is_index(key: str) -> bool:
     return key.startswith("[") and key[1:-1].isdecimal()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis.account import account_of
+from sdyscope.analysis.naming.next_values import gradients
 from sdyscope.analysis.profile.measured import measured
 from sdyscope.analysis.run.blocks import compared
 from sdyscope.analysis.run.inside import first_difference
@@ -115,7 +116,9 @@ def _ran(
             "Steps of training are compared in one process.",
             hint="Leave --processes or --train out.",
         )
-    plan = training_plan(lowered.name, lowered.tensors) if train else None
+    plan = None
+    if train:
+        plan = training_plan(lowered.name, lowered.tensors, gradients(lowered.graph()))
     mesh = only_mesh(lowered.meshes.values())
     runner = group.together(
         lambda: Runner(

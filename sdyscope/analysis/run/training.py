@@ -7,7 +7,7 @@ number, such as a loss, is compared step by step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,12 +34,15 @@ class TrainingPlan:
     watched: tuple[Tensor, ...]
 
 
-def training_plan(name: str, table: TensorTable) -> TrainingPlan:
+def training_plan(
+    name: str, table: TensorTable, gradients: Collection[int] = frozenset()
+) -> TrainingPlan:
     """Which results are arguments of the next step, and which are compared.
 
     Args:
         name: the program's.
         table: its tensors.
+        gradients: numbers of the results that are gradients, and no next values.
 
     Raises:
         TargetError: no result is an argument of the next step, or none is a single number.
@@ -53,7 +56,11 @@ def training_plan(name: str, table: TensorTable) -> TrainingPlan:
         [Leaf.of(results[number]) for number in numbers],
         [Leaf.of(arguments[other]) for other in others],
     )
-    carried = {numbers[result]: others[argument] for result, argument in next_values.items()}
+    carried = {
+        numbers[result]: others[argument]
+        for result, argument in next_values.items()
+        if numbers[result] not in gradients
+    }
     if not carried:
         raise TargetError(
             f"No result of {name} is recognizably the next value of an argument.",

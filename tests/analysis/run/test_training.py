@@ -103,6 +103,12 @@ def test_what_is_no_training_is_said(rows, said):
         training_plan("step", table(*rows))
 
 
+def test_a_gradient_is_no_argument_of_the_next_step():
+    assert training_plan("step", STEP).carried == {0: 0}
+    with pytest.raises(TargetError, match="No result of step is recognizably the next value"):
+        training_plan("step", STEP, gradients={0})
+
+
 @pytest.mark.compiles
 def test_a_model_trains_on_eight_devices_as_on_one():
     steps = []
