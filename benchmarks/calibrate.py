@@ -1,6 +1,6 @@
 """How far are estimates of times from runs on eight virtual CPU devices?
 
-    python benchmarks/calibrate.py [--traces FOLDER]
+    python benchmarks/calibrate.py [--traces FOLDER] [--only mlp]
 
 Each program runs under JAX's profiler in a process of its own, one after the other. Rates are
 fitted to the traces as `sdyscope cost --calibrate` does it, and each trace is estimated by rates
@@ -15,16 +15,19 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
 F, L, M = "fsdp-transformer", "levanter-gpt2", "mlp"
 
-#: A name, the program and its settings.
-PROGRAMS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+Timed: TypeAlias = tuple[str, str, dict[str, Any]]
+"""A name, the program and its settings."""
+
+PROGRAMS: tuple[Timed, ...] = (
     ("mlp", M, {"batch": 4096, "layers": 4}),
     ("mlp-deep", M, {"batch": 1024, "layers": 8}),
     ("mlp-sgd", M, {"batch": 8192, "layers": 2, "optimizer": "sgd"}),
@@ -43,10 +46,10 @@ PROGRAMS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 def trace(name: str, folder: Path) -> None:
     """Runs a program; its trace is in the folder."""
     from sdyscope.stages.executed.execute import Runner
-    from sdyscope.targets import resolve
+    from sdyscope.targets import resolve_program
 
     _, program, settings = next(entry for entry in PROGRAMS if entry[0] == name)
-    runner = Runner(resolve(program, settings=settings), traces=folder)
+    runner = Runner(resolve_program(program, settings=settings), traces=folder)
     failure = runner.run("shardy").failure
     if failure:
         raise SystemExit(failure)
@@ -55,31 +58,35 @@ def trace(name: str, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--traces", type=Path)
+    parser.add_argument("--only", default="", help="programs with this in their names")
     parser.add_argument("--trace", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.trace:
         trace(asked.trace, asked.traces)
         return
+    chosen = [program for program in PROGRAMS if asked.only in program[0]]
+    if len(chosen) < 2:
+        parser.error(f"each is estimated by others, and {len(chosen)} have {asked.only!r} in them")
     with tempfile.TemporaryDirectory() as temporary:
-        compare(asked.traces or Path(temporary))
+        compare(chosen, asked.traces or Path(temporary))
 
 
-def compare(folder: Path) -> None:
+def compare(chosen: Sequence[Timed], folder: Path) -> None:
     from sdyscope.analysis.cost.calibrate import calibrated
     from sdyscope.analysis.profile.measured import measured
     from sdyscope.analysis.profile.profile import traced_program
     from sdyscope.inspection import Inspection
     from sdyscope.stages.executed.traces import is_trace, read_trace
-    from sdyscope.targets import resolve
+    from sdyscope.targets import resolve_program
     from sdyscope.words.remarks import ESTIMATED
 
     measurements, programs = {}, {}
-    for name, target, settings in PROGRAMS:
+    for name, target, settings in chosen:
         own = folder / name
         if not is_trace(own):
             words = [sys.executable, __file__, "--trace", name, "--traces", str(own)]
             subprocess.run(words, check=True, capture_output=True)
-        meshes = Inspection(resolve(target, settings=settings), ["shardy"]).meshes.values()
+        meshes = Inspection(resolve_program(target, settings=settings), ["shardy"]).meshes.values()
         programs[name] = traced_program(read_trace(own))
         measurements[name] = measured(programs[name], meshes)
         middle = statistics.median(measurements[name].step_seconds)

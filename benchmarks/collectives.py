@@ -25,7 +25,7 @@ from sdyscope.analysis.cost.nccl import expected_seconds
 from sdyscope.analysis.cost.time import group_seconds
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hardware.published import PublishedTable, published_tables
-from sdyscope.hardware.topology import DeviceDigit, Topology
+from sdyscope.hardware.topology import DeviceDigit, DimensionName, Topology
 from sdyscope.values.mesh import AxisRef, Mesh
 
 _LARGE = 64 << 20
@@ -57,7 +57,7 @@ class Row:
 def levels_of(table: PublishedTable) -> tuple[Level, ...] | None:
     """What the devices of a table are connected by."""
     if table.topology:
-        names = ("x", "y", "z")
+        names: tuple[DimensionName, ...] = ("x", "y", "z")
         digits = [
             DeviceDigit(names[at], size, 1) for at, size in enumerate(table.topology) if size > 1
         ][::-1]

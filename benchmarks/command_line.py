@@ -6,8 +6,7 @@ import subprocess
 import sys
 import time
 
-from rich.console import Console
-from rich.table import Table
+from sdyscope.terminal.table import Column, Table, number, print_table
 
 COMMANDS = {
     "python -c pass": [sys.executable, "-c", "pass"],
@@ -36,21 +35,20 @@ def seconds(command: list[str]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=int, default=5)
     asked = parser.parse_args()
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for _ in range(asked.runs):
         for name, command in COMMANDS.items():
             times[name].append(seconds(command))
-    table = Table(title=f"Seconds of wall clock, {asked.runs} runs in turns")
-    table.add_column("command")
-    for name in ("least", "median", "most"):
-        table.add_column(name, justify="right")
+    rows = []
     for name, taken in times.items():
         row = (min(taken), statistics.median(taken), max(taken))
-        table.add_row(name, *(f"{value:.2f}" for value in row))
-    Console().print(table)
+        rows.append((name, *(f"{value:.2f}" for value in row)))
+    columns = (Column("command"), number("least"), number("median"), number("most"))
+    title = f"Seconds of wall clock, {asked.runs} runs in turns"
+    print_table(Table(columns, tuple(rows), title=title))
 
 
 if __name__ == "__main__":

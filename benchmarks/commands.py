@@ -23,11 +23,11 @@ from sdyscope.terminal.table import Column, Table, number, print_table
 PLAIN = """
 import sys
 import jax
-from sdyscope import targets
+from sdyscope.targets import resolve_program
 layers, partitioners, stage = int(sys.argv[1]), sys.argv[2].split(), sys.argv[3]
 settings, mesh = {"layers": layers, "batch": 256}, {"fsdp": 4, "model": 2}
 devices = jax.devices() if stage == "compile" else None
-program = targets.resolve("fsdp-transformer", mesh=mesh, settings=settings, devices=devices)
+program = resolve_program("fsdp-transformer", mesh=mesh, settings=settings, devices=devices)
 traced = program.fun.trace(*program.args, **program.kwargs)
 for partitioner in partitioners:
     jax.config.update("jax_use_shardy_partitioner", partitioner == "shardy")
@@ -40,7 +40,7 @@ for partitioner in partitioners:
 #: passes twice, the second time with origins and steps, and XLA under GSPMD.
 PROPAGATED = """
 import sys
-from sdyscope import targets
+from sdyscope.targets import resolve_program
 from sdyscope.staged import Staged
 from sdyscope.stages.align.tags import tag
 from sdyscope.stages.propagated.debug_info import propagation_of
@@ -49,7 +49,7 @@ from sdyscope.stages.propagated.propagate import import_from
 from sdyscope.stages.propagated.xla_dump import xla_dump
 from sdyscope.stages import compat
 settings, mesh = {"layers": sys.argv[1], "batch": "256"}, {"fsdp": 4, "model": 2}
-program = targets.resolve("fsdp-transformer", mesh=mesh, settings=settings)
+program = resolve_program("fsdp-transformer", mesh=mesh, settings=settings)
 program = Staged(program, sys.argv[2].split())
 lowered = program.lowered["shardy"]
 module = import_from(lowered, lowered.module)
@@ -88,7 +88,7 @@ COMPILING = {
 }
 
 #: Of these, what compiles under one partitioner alone.
-UNDER_ONE = {"lint", "memory", "cost"}
+UNDER_ONE = {"lint", "memory", "cost", "snapshot --stages compiled"}
 
 MESH = "fsdp=4,model=2"
 FEW, MANY = "data=2,fsdp=2,track=2", "data=16,fsdp=256,track=8"
@@ -141,6 +141,7 @@ def main() -> None:
         for _ in range(asked.runs):
             for name, line in words.items():
                 times[name].append(cpu_seconds(line, environment))
+                print(f"{name}: {times[name][-1]:.1f} s", file=sys.stderr, flush=True)
     print_table(table({name: min(seconds) for name, seconds in times.items()}))
 
 

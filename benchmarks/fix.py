@@ -62,7 +62,7 @@ class Fault:
 
 
 #: What sizes are drawn from.
-SIZES = {
+SIZES: dict[str, dict[str, tuple[int, ...]]] = {
     "mlp": {"BATCH": (1024, 1536, 2048), "WIDTH": (128, 160), "HIDDEN": (512, 768)},
     "attention": {"BATCH": (16, 24), "HEAD": (32, 48), "VOCAB": (512, 768)},
     "scanned": {"LAYERS": (3, 4), "BATCH": (1024, 1536), "HIDDEN": (512, 768)},
@@ -451,7 +451,9 @@ def source_of(program: str, seed: int) -> str:
     draw = random.Random(f"{program}{seed}")
     for name, sizes in SIZES.get(program, {}).items():
         size = draw.choice(sizes) if seed else sizes[0]
-        names, values = re.search(rf"^(.*\b{name}\b.*) = (.*)$", text, re.M).groups()
+        match = re.search(rf"^(.*\b{name}\b.*) = (.*)$", text, re.M)
+        assert match is not None, (program, name)
+        names, values = match.groups()
         at = [word.strip() for word in names.split(",")].index(name)
         numbers = [value.strip() for value in values.split(",")]
         numbers[at] = str(size)
@@ -459,7 +461,9 @@ def source_of(program: str, seed: int) -> str:
     return text
 
 
-def command(words: list[str], folder: Path) -> tuple[subprocess.CompletedProcess, float, float]:
+def command(
+    words: list[str], folder: Path
+) -> tuple[subprocess.CompletedProcess[str], float, float]:
     began, used = time.perf_counter(), os.times()
     done = subprocess.run(
         [sys.executable, "-m", "sdyscope", *words], capture_output=True, text=True, cwd=folder
@@ -504,7 +508,7 @@ def program(path):
         return module.program(mesh, module.Settings())
     return module.program(mesh)
 def results(path):
-    made = program(path)
+    built = program(path)
     rng = np.random.default_rng(7)
     def value(leaf):
         if np.issubdtype(leaf.dtype, np.integer):
@@ -512,15 +516,15 @@ def results(path):
         else:
             host = (0.1 * rng.standard_normal(leaf.shape)).astype(leaf.dtype)
         return host, leaf.sharding
-    leaves, tree = jax.tree.flatten(made.args)
+    leaves, tree = jax.tree.flatten(built.args)
     values = [value(leaf) for leaf in leaves]
     put = [jax.device_put(host, sharding) for host, sharding in values]
-    out = made.fun(*jax.tree.unflatten(tree, put))
-    return [np.asarray(one, np.float64) for one in jax.tree.leaves(out)]
+    out = built.fun(*jax.tree.unflatten(tree, put))
+    return [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(out)]
 worst = 0.0
-for one, two in zip(results(sys.argv[1]), results(sys.argv[2]), strict=True):
-    norm = np.linalg.norm(two)
-    apart = float(np.linalg.norm(one - two))
+for edited, other in zip(results(sys.argv[1]), results(sys.argv[2]), strict=True):
+    norm = np.linalg.norm(other)
+    apart = float(np.linalg.norm(edited - other))
     worst = max(worst, apart / norm if norm else apart)
 print(worst)
 """
@@ -581,8 +585,8 @@ def tried(fault: Fault, seed: int, folder: Path, sound: tuple[float, float]) -> 
     outcome.proven = first["proven"]
     outcome.numbers = first["numbers"]["verdict"]
     patched, reference = folder / "patched", folder / "sound"
-    for each in (patched, reference):
-        each.mkdir()
+    patched.mkdir()
+    reference.mkdir()
     (reference / file.name).write_text(whole)
     target = patched / file.name
     target.write_text(text)
@@ -608,6 +612,8 @@ def main() -> None:
     faults = [
         fault for fault in faults if fnmatch.fnmatch(f"{fault.program}: {fault.kind}", given.only)
     ]
+    if not faults:
+        parser.error(f"no fault's 'program: kind' matches {given.only!r}")
     folder = Path(given.keep or tempfile.mkdtemp()).resolve()
     folder.mkdir(exist_ok=True)
     sound: dict[tuple[str, tuple[str, ...]], tuple[float, float]] = {}

@@ -33,6 +33,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from sdyscope.ci.read import read_config
 from sdyscope.errors import SdyscopeError
@@ -244,16 +245,19 @@ def _modules() -> dict[str, str]:
     from jax.sharding import NamedSharding
     from jax.sharding import PartitionSpec as P
 
+    from sdyscope.staged import PARTITIONERS
+    from sdyscope.stages import compat
+
     mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
 
-    def step(x, w):
+    def step(x: Any, w: Any) -> Any:
         h = jax.lax.with_sharding_constraint(x @ w, NamedSharding(mesh, P("data")))
         h = jax.lax.scan(lambda c, _: (jax.numpy.tanh(c), None), h, None, length=3)[0]
         return h.sum(), jax.lax.top_k(h, 2)
 
-    files = {}
-    for partitioner in ("shardy", "gspmd"):
-        with jax._src.config.use_shardy_partitioner(partitioner == "shardy"):
+    files: dict[str, str] = {}
+    for partitioner in PARTITIONERS:
+        with compat.partitioner(partitioner):
             lowered = jax.jit(
                 step,
                 in_shardings=(
@@ -264,9 +268,10 @@ def _modules() -> dict[str, str]:
             files[partitioner] = lowered.as_text()
             files[f"{partitioner} with locations"] = lowered.as_text(debug_info=True)
             data = io.BytesIO()
-            lowered.compiler_ir().operation.write_bytecode(data)
+            module: Any = lowered.compiler_ir()
+            module.operation.write_bytecode(data)
             files[f"{partitioner} bytecode"] = data.getvalue().decode("latin-1")
-            files[f"{partitioner} hlo"] = lowered.compile().as_text()
+            files[f"{partitioner} hlo"] = lowered.compile().as_text() or ""
     return files
 
 
@@ -509,7 +514,7 @@ def run(minutes: float, seed: int, only: str = "", inputs: int = 0) -> list[Kind
 
 def main() -> int:
     """Runs the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=1.0, help="CPU minutes in all")
     parser.add_argument("--inputs", type=int, default=0, help="of each kind, instead of a time")
     parser.add_argument("--seed", type=int, default=0, help="of the first input")

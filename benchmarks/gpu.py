@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sdyscope import Program
 from sdyscope.analysis.cost.calibrate import calibrated
 from sdyscope.analysis.cost.cost import Given, cost_of
 from sdyscope.analysis.cost.schedule import schedule_of, with_step
@@ -35,7 +34,7 @@ from sdyscope.hlo.allocation import allocate
 from sdyscope.hlo.live import live_ranges
 from sdyscope.inspection import Inspection
 from sdyscope.stages.executed.traces import read_trace
-from sdyscope.targets import resolve
+from sdyscope.targets import resolve_program
 from sdyscope.values.entry_layout import read_entry_layout
 from sdyscope.words.counts import size
 from sdyscope.words.rates import time_text
@@ -109,8 +108,7 @@ def run(name: str, folder: Path) -> None:
 
     _, target, mesh, settings = next(entry for entry in PROGRAMS if entry[0] == name)
     devices = jax.devices()[:1]
-    program = resolve(target, mesh=mesh or None, settings=settings, devices=devices)
-    assert isinstance(program, Program)
+    program = resolve_program(target, mesh=mesh or None, settings=settings, devices=devices)
     runner = Runner(program, devices=devices)
     start = time.perf_counter()
     call = runner.call("shardy")
@@ -214,6 +212,8 @@ def compare(folder: Path, *, compiles: bool) -> None:
             said = json.loads((folder / name / "measured.json").read_text())
             program = traced_program(read_trace(folder / name))
             ran[name] = Ran(said, program, measured(program))
+    if len(ran) < 2:
+        raise SystemExit(f"{folder}: each is estimated by the others that ran, and {len(ran)} did")
     compare_times(ran, compiles=compiles)
     print("\n| program | peak by live ranges | by the compiler | off | in use on the GPU |")
     print("| --- | --- | --- | --- | --- |")
@@ -223,8 +223,10 @@ def compare(folder: Path, *, compiles: bool) -> None:
 
 def compare_times(ran: Mapping[str, Ran], *, compiles: bool) -> None:
     """Each program by rates that were fitted to all the others."""
-    print("| program | by the clock | on the GPU | estimate | off | compiled without it | off |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    headers = ["program", "by the clock", "on the GPU", "estimate", "off"]
+    headers += ["compiled without it", "off"] if compiles else []
+    print(f"| {' | '.join(headers)} |")
+    print(f"| {' | '.join('---' for _ in headers)} |")
     offs: list[float] = []
     for name, each in ran.items():
         rates = fitted({other: ran[other] for other in ran if other != name})
@@ -238,8 +240,7 @@ def compare_times(ran: Mapping[str, Ran], *, compiles: bool) -> None:
         row.append(f"{step / each.on_gpu - 1:+.0%}")
         if compiles:
             _, target, mesh, settings = next(entry for entry in PROGRAMS if entry[0] == name)
-            program = resolve(target, mesh=mesh or None, settings=settings)
-            assert isinstance(program, Program)
+            program = resolve_program(target, mesh=mesh or None, settings=settings)
             inspection = Inspection(program, ["shardy"])
             chip = chip_of(each.said["device"])
             assert chip is not None
@@ -252,6 +253,8 @@ def compare_times(ran: Mapping[str, Ran], *, compiles: bool) -> None:
     if offs:
         print(f"\ncompiled without it, beside the clock: {statistics.median(map(abs, offs)):.0%}")
     calibration = fitted(ran, held_out=True)
+    print("\n| estimates of | compared | off by, of the fit | off by, of what was held out |")
+    print("| --- | --- | --- | --- |")
     for error in calibration.errors:
         assert error.held_out is not None
         of = ESTIMATED[error.of]

@@ -18,7 +18,6 @@ import importlib.util
 import itertools
 import json
 import os
-import re
 import resource
 import statistics
 import subprocess
@@ -31,11 +30,9 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
-from rich.console import Console
-from rich.table import Table
-
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.hlo import read_hlo
+from sdyscope.terminal.table import Column, Table, number, print_table
 from sdyscope.values.mesh import Mesh
 
 MEGABYTE = 1_000_000
@@ -48,9 +45,9 @@ HARDWARE = ["cpu:8", *(["tpu:v5e:2x4"] if importlib.util.find_spec("libtpu") els
 def compiled(layers: int, on: str) -> str:
     """The train step of the transformer, unrolled, as one of eight devices runs it."""
     from sdyscope.inspection import Inspection
-    from sdyscope.targets import resolve
+    from sdyscope.targets import resolve_program
 
-    program = resolve("fsdp-transformer", settings={"layers": str(layers)})
+    program = resolve_program("fsdp-transformer", settings={"layers": str(layers)})
     return Inspection(program, ("shardy",)).compiled("shardy", on).hlo
 
 
@@ -102,7 +99,8 @@ def peak() -> int:
     """The most bytes that this process had; on Linux without those of the one that started it."""
     status = Path("/proc/self/status")
     if status.exists():
-        return int(re.search(r"VmHWM:\s*(\d+)", status.read_text())[1]) * 1024
+        lines = (line.split() for line in status.read_text().splitlines())
+        return next(int(line[1]) for line in lines if line[0] == "VmHWM:") * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -124,7 +122,7 @@ def child(path: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--on", nargs="*", default=HARDWARE)
@@ -135,22 +133,22 @@ def main() -> None:
     if asked.child:
         child(asked.child)
         return
-    console = Console()
     texts = {path.name: path.read_text() for path in asked.files}
     if not texts:
         texts = {f"{asked.layers} layers on {on}": compiled(asked.layers, on) for on in asked.on}
-    table = Table(
-        "text", "MB", *WAYS, "read / XLA", "parsed / XLA", title="seconds of CPU time, median"
-    )
+    headers: tuple[str, ...] = ("MB", *WAYS, "read / XLA", "parsed / XLA")
+    rows: list[tuple[str, ...]] = []
     for name, text in texts.items():
         taken = medians(text, asked.repeat)
         ratios = [taken[way] / taken["XLA's parser"] for way in ("read", "read, all parsed")]
         cells = [f"{seconds:.3f}" for seconds in taken.values()]
-        table.add_row(
-            name, f"{len(text) / MEGABYTE:.1f}", *cells, *(f"{ratio:.2f}" for ratio in ratios)
-        )
-    console.print(table)
-    table = Table("text", "MB", "instructions", "read, s", "collectives, s", "MB/s", "peak, GB")
+        cells += [f"{ratio:.2f}" for ratio in ratios]
+        rows.append((name, f"{len(text) / MEGABYTE:.1f}", *cells))
+    columns = (Column("text"), *map(number, headers))
+    print_table(Table(columns, tuple(rows), title="seconds of CPU time, median"))
+    print()
+    headers = ("MB", "instructions", "read, s", "collectives, s", "MB/s", "peak, GB")
+    rows = []
     for (name, base), megabytes in itertools.product(texts.items(), asked.megabytes):
         text = grown(base, megabytes * MEGABYTE)
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
@@ -163,7 +161,7 @@ def main() -> None:
                 check=True,
             )
         figures = json.loads(done.stdout)
-        table.add_row(
+        row = (
             name,
             f"{len(text) / MEGABYTE:.0f}",
             f"{figures['instructions']:,}",
@@ -172,7 +170,8 @@ def main() -> None:
             f"{len(text) / MEGABYTE / figures['read']:.0f}",
             f"{figures['peak'] / 1e9:.2f}",
         )
-    console.print(table)
+        rows.append(row)
+    print_table(Table((Column("text"), *map(number, headers)), tuple(rows)))
 
 
 if __name__ == "__main__":

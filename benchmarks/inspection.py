@@ -15,8 +15,7 @@ import subprocess
 import sys
 import time
 
-from rich.console import Console
-from rich.table import Table
+from sdyscope.terminal.table import Table, number, print_table
 
 MESHES = {
     "8": {"data": 2, "fsdp": 2, "track": 2},
@@ -35,11 +34,11 @@ MESHES = {
 def measure(devices: str, layers: int) -> None:
     """Inspects once and prints what it took as JSON: seconds, and bytes at the peak."""
     os.environ["JAX_PLATFORMS"] = "cpu"
-    from sdyscope import targets
     from sdyscope.inspection import Inspection
+    from sdyscope.targets import resolve_program
 
     settings = {"layers": layers, "batch": 4096}
-    program = targets.resolve("fsdp-transformer", mesh=MESHES[devices], settings=settings)
+    program = resolve_program("fsdp-transformer", mesh=MESHES[devices], settings=settings)
     inspection = Inspection(program)
     start = time.process_time()
     lowered = inspection.lowered
@@ -79,29 +78,26 @@ def main() -> None:
             command = [sys.executable, __file__, "--layers", str(asked.layers)]
             out = subprocess.check_output([*command, "--measure", devices])
             figures[devices].append(json.loads(out))
-    table = Table(title=f"fsdp-transformer, {asked.layers} layers, median of {asked.runs} runs")
-    for name in ("devices", "tensors", "trace and lower, CPU", "sdyscope, CPU", "peak memory"):
-        table.add_column(name, justify="right")
+    headers = ("devices", "tensors", "trace and lower, CPU", "sdyscope, CPU", "peak memory")
+    rows: list[tuple[str, ...]] = []
     medians = {
         devices: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
         for devices, runs in figures.items()
     }
     for devices, median in medians.items():
-        table.add_row(
+        row = (
             devices,
             f"{median['tensors']:.0f}",
             f"{median['jax']:.2f} s",
             f"{median['sdyscope']:.2f} s",
             f"{median['peak'] / 2**20:.0f} MiB",
         )
+        rows.append(row)
     few, many = medians.values()
-    table.add_row(
-        "ratio",
-        "",
-        *(f"{many[key] / few[key]:.2f}" for key in ("jax", "sdyscope", "peak")),
-        style="bold",
-    )
-    Console().print(table)
+    ratios = (f"{many[key] / few[key]:.2f}" for key in ("jax", "sdyscope", "peak"))
+    rows.append(("ratio", "", *ratios))
+    title = f"fsdp-transformer, {asked.layers} layers, median of {asked.runs} runs"
+    print_table(Table(tuple(map(number, headers)), tuple(rows), title=title))
 
 
 if __name__ == "__main__":

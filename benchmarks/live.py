@@ -26,8 +26,7 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
-from rich.console import Console
-from rich.table import Table
+from sdyscope.terminal.table import Table, number, print_table
 
 MEGABYTE = 1_000_000
 _NAME = re.compile(r"%([\w.-]+)")
@@ -36,9 +35,9 @@ _NAME = re.compile(r"%([\w.-]+)")
 def compiled(layers: int, on: str) -> str:
     """The train step of the transformer, unrolled, as one of eight devices runs it."""
     from sdyscope.inspection import Inspection
-    from sdyscope.targets import resolve
+    from sdyscope.targets import resolve_program
 
-    program = resolve("fsdp-transformer", settings={"layers": str(layers)})
+    program = resolve_program("fsdp-transformer", settings={"layers": str(layers)})
     return Inspection(program, ("shardy",)).compiled("shardy", on).hlo
 
 
@@ -54,10 +53,10 @@ def grown(text: str, size: int) -> str:
     repeated = "\n".join(line.replace("ROOT ", "", 1) for line in work)
     copies = max((size - len(head)) // max(len(repeated), 1), 1)
     parts = ["\n".join(parameters)]
-    for number in range(1, copies):
+    for copy in range(1, copies):
         parts.append(
             _NAME.sub(
-                lambda match: f"%{match[1]}.copy{number}" if match[1] in own else match[0],  # noqa: B023
+                lambda match: f"%{match[1]}.copy{copy}" if match[1] in own else match[0],  # noqa: B023
                 repeated,
             )
         )
@@ -96,15 +95,14 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--on", default="cpu:8")
     parser.add_argument("--megabytes", type=int, nargs="*", default=[10, 25, 50, 100])
-    parser.add_argument("--child")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
         child(asked.child)
         return
     text = Path(asked.file).read_text() if asked.file else compiled(asked.layers, asked.on)
-    table = Table(title="CPU seconds")
-    for header in ("MB", "scheduled", "read", "live ranges", "buffers", "in all", "memory, GB"):
-        table.add_column(header, justify="right")
+    headers = ("MB", "scheduled", "read", "live ranges", "buffers", "in all", "memory, GB")
+    rows = []
     for megabytes in asked.megabytes:
         with tempfile.NamedTemporaryFile("w", suffix=".hlo") as file:
             file.write(grown(text, megabytes * MEGABYTE))
@@ -114,13 +112,14 @@ def main() -> None:
             size = Path(file.name).stat().st_size / MEGABYTE
         report = json.loads(done.stdout)
         seconds = report["seconds"]
-        table.add_row(
+        row = (
             f"{size:.0f}",
             f"{report['instructions']:,}",
             *(f"{each:.1f}" for each in (*seconds, sum(seconds))),
             f"{report['memory'] / 1e9:.1f}",
         )
-    Console(width=100).print(table)
+        rows.append(row)
+    print_table(Table(tuple(map(number, headers)), tuple(rows), title="CPU seconds"))
 
 
 if __name__ == "__main__":

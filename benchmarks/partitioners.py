@@ -16,14 +16,12 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from sdyscope.facts.program import Partitioner
 from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.inspection import Inspection
 from sdyscope.staged import PARTITIONERS
-from sdyscope.targets import resolve
+from sdyscope.targets import resolve_program
+from sdyscope.terminal.table import Column, Table, number, print_table
 
 KINDS = ("all-gather", "all-reduce", "all-to-all", "collective-permute")
 
@@ -42,7 +40,7 @@ def after_partitioning(
 
     from sdyscope.stages import compat
 
-    program = resolve("fsdp-transformer", mesh=mesh, settings=settings)
+    program = resolve_program("fsdp-transformer", mesh=mesh, settings=settings)
     lowered = Inspection(program, (partitioner,)).lowered[partitioner].lowered
     with tempfile.TemporaryDirectory() as folder:
         options = {
@@ -69,21 +67,22 @@ def counted(module: HloModule) -> tuple[tuple[int, ...], int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--layers", type=int, default=2)
     asked = parser.parse_args()
     # JAX reads them when it is imported, which is later. Tests that import this need neither.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
-    table = Table("case", "partitioner", *KINDS, "MB a device")
+    rows = []
     for case, (mesh, constrained) in CASES.items():
         for partitioner in PARTITIONERS:
             module = after_partitioning(
                 mesh, partitioner, layers=asked.layers, constrained=constrained
             )
             kinds, size = counted(module)
-            table.add_row(case, partitioner, *map(str, kinds), f"{size / 1e6:.1f}")
-    Console().print(table)
+            rows.append((case, partitioner, *map(str, kinds), f"{size / 1e6:.1f}"))
+    columns = (Column("case"), Column("partitioner"), *map(number, (*KINDS, "MB a device")))
+    print_table(Table(columns, tuple(rows)))
 
 
 if __name__ == "__main__":

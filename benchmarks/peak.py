@@ -15,9 +15,7 @@ compiler says there:
 """
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,9 +25,18 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
-from rich.console import Console
-from rich.table import Table
+from sdyscope.errors import SdyscopeError
+from sdyscope.hlo import read_hlo
+from sdyscope.hlo.allocation import Allocation, allocate
+from sdyscope.hlo.live import LiveRanges, live_ranges
+from sdyscope.inspection import Inspection
+from sdyscope.stages.compiled.buffer_assignment import dump_options, dumped
+from sdyscope.syntax.protobuf import fields
+from sdyscope.targets import resolve_program
+from sdyscope.terminal.table import Column, Table, number, print_table
+from sdyscope.values.entry_layout import read_entry_layout
 
 F, L, P, A = "fsdp-transformer", "levanter-gpt2", "parallel-3d", "axlearn-transformer"
 
@@ -87,14 +94,7 @@ class Compared:
 
 
 def compared(program: str, settings: dict[str, Any], on: str) -> Compared:
-    from sdyscope.hlo import read_hlo
-    from sdyscope.hlo.allocation import allocate
-    from sdyscope.hlo.live import live_ranges
-    from sdyscope.inspection import Inspection
-    from sdyscope.targets import resolve
-    from sdyscope.values.entry_layout import read_entry_layout
-
-    inspection = Inspection(resolve(program, settings=settings), ["shardy"])
+    inspection = Inspection(resolve_program(program, settings=settings), ["shardy"])
     compiled = inspection.compiled("shardy", None if on == "cpu" else on)
     assert compiled.memory is not None
     assert compiled.hardware is not None
@@ -119,15 +119,21 @@ def compared(program: str, settings: dict[str, Any], on: str) -> Compared:
     return comparison
 
 
-# The buffer assignment of a CPU.
+# The buffer assignment of a CPU: numbers of fields of XLA's `hlo.proto`.
+_COMPUTATIONS, _INSTRUCTIONS, _NAME, _ID = 3, 2, 1, 35
+
+Place = tuple[int, int, int, int]
+"""Where a value is: the id of its instruction, which element of it, its offset and its size."""
 
 
-def overlaps(inspection: Any, live: Any, allocation: Any) -> int:
+def overlaps(inspection: Inspection, live: LiveRanges, allocation: Allocation) -> int:
     """How many pairs of values are in the same bytes while both are held, by the live ranges."""
     names, proto = assignment(inspection)
     values: dict[tuple[str, int], list[int]] = {}
     for value, maker in enumerate(live.makers):
         values.setdefault((maker.name, live.elements[value]), []).append(value)
+    # Else it is another program whose assignment this is, and nothing would be compared.
+    assert {maker.name for maker in live.makers} <= set(names.values())
     shared = 0
     for places in proto:
         held: list[tuple[int, int, int, int, int]] = []
@@ -145,111 +151,55 @@ def overlaps(inspection: Any, live: Any, allocation: Any) -> int:
     return shared
 
 
-def assignment(inspection: Any) -> tuple[dict[int, str], list[list[tuple[int, int, int, int]]]]:
-    """Names of instructions, and for each allocation (instruction, element, offset, size)."""
-    from sdyscope.stages.compiled import compiler_child
-    from sdyscope.stages.compiled.compiler import default_hardware, partitions
-    from sdyscope.stages.propagated.xla_dump import free_boundaries
+def assignment(inspection: Inspection) -> tuple[dict[int, str], list[list[Place]]]:
+    """Names of instructions by their ids, and where in each allocation there is a value."""
+    import jax
 
-    lowered, graph = inspection._module_for(
-        "shardy", default_hardware(inspection.lowered["shardy"], inspection.graph("shardy"))
-    )
-    count = partitions(lowered, graph)
-    child = """
-import sys, json
-from pathlib import Path
-from sdyscope.hardware.names import Hardware
-from sdyscope.stages.compiled import compiler_child
-folder = Path(sys.argv[1])
-def keep(executable):
-    stats = executable.get_compiled_memory_stats()
-    (folder / "assignment").write_bytes(stats.serialized_buffer_assignment_proto)
-    module = executable.hlo_modules()[0]
-    (folder / "module").write_bytes(module.as_serialized_hlo_module_proto())
-compiler_child._memory = keep
-compiler_child.serve(str(folder))
-"""
-    from dataclasses import asdict
+    from sdyscope.stages import compat
 
-    from sdyscope.hardware.names import Hardware
-    from sdyscope.stages.compiled.topology import environment
-
-    hardware = Hardware("cpu", count)
+    lowered = inspection.lowered["shardy"]
+    assert lowered.lowered is not None
+    assert lowered.num_devices is not None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / compiler_child.MODULE).write_bytes(lowered.bytecode())
-        options = {"hardware": asdict(hardware), "num_partitions": count, "shardy": True}
-        (folder / compiler_child.OPTIONS).write_text(
-            json.dumps({**options, **free_boundaries(graph)})
-        )
-        subprocess.run(
-            [sys.executable, "-c", child, name],
-            env=environment(hardware),
-            check=True,
-            capture_output=True,
-        )
-        names = {
-            dict(fields(instruction)).get(35, 0): str(dict(fields(instruction))[1], "utf-8")
-            for number, computation in fields((folder / "module").read_bytes())
-            if number == 3
-            for at, instruction in fields(computation)
-            if at == 2
-        }
-        return names, list(allocations((folder / "assignment").read_bytes()))
+        with compat.partitioner("shardy"):
+            lowered.lowered.compile(
+                device_assignment=tuple(jax.devices("cpu")[: lowered.num_devices]),
+                compiler_options=dict(dump_options(folder)),
+            )
+        dump = dumped(folder)
+    assert dump is not None
+    names: dict[int, str] = {}
+    for field, computation in fields(dump.module):
+        for inner, proto in fields(computation) if field == _COMPUTATIONS else ():
+            if inner == _INSTRUCTIONS:
+                instruction = dict(fields(proto))
+                names[instruction.get(_ID, 0)] = str(instruction[_NAME], "utf-8")
+    return names, list(allocations(dump.assignment))
 
 
-def allocations(proto: bytes) -> Iterator[list[tuple[int, int, int, int]]]:
-    """Of a ``BufferAssignmentProto`` (``xla/service/hlo.proto``)."""
+def allocations(proto: bytes) -> Iterator[list[Place]]:
+    """The values in each allocation of a ``BufferAssignmentProto``, but for those of one thread."""
     where: dict[int, tuple[int, int]] = {}
     rest = []
-    for number, value in fields(proto):
-        if number == 1:
+    for field, value in fields(proto):
+        if field == 1:
             buffer = dict(fields(value))
             place = dict(fields(buffer.get(3, b"")))
             index = place.get(3, b"")
             where[buffer.get(1, 0)] = (place.get(4, 0), index[0] if index else 0)
-        elif number == 3:
+        elif field == 3:
             rest.append(list(fields(value)))
     for allocation in rest:
-        if any(number == 3 and value for number, value in allocation):
+        if any(field == 3 and value for field, value in allocation):
             continue  # of one thread
         places = []
-        for number, value in allocation:
-            if number == 9:
+        for field, value in allocation:
+            if field == 9:
                 assigned = dict(fields(value))
                 instruction, element = where[assigned.get(1, 0)]
                 places.append((instruction, element, assigned.get(2, 0), assigned.get(3, 0)))
         yield places
-
-
-def fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a protocol buffer: numbers, and bytes of what has a length."""
-    at = 0
-
-    def number() -> int:
-        nonlocal at
-        shift = number = 0
-        while True:
-            byte = message[at]
-            at += 1
-            number |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return number
-
-    while at < len(message):
-        key = number()
-        match key & 7:
-            case 0:
-                yield key >> 3, number()
-            case 2:
-                length = number()
-                yield key >> 3, message[at : at + length]
-                at += length
-            case 1 | 5 as width:
-                size = 8 if width == 1 else 4
-                yield key >> 3, message[at : at + size]
-                at += size
 
 
 def main() -> None:
@@ -257,49 +207,49 @@ def main() -> None:
     parser.add_argument("--on", default="cpu")
     parser.add_argument("--only", default="", help="programs with this in their names")
     asked = parser.parse_args()
-    console = Console(width=120)
-    table = Table("program", *(["heap"] if "tpu" in asked.on else []), title=asked.on)
-    for column in ("instructions", "from live ranges", "compiler", "difference", "s"):
-        table.add_column(column, justify="right")
+    heaps = "tpu" in asked.on
+    headers = ("instructions", "from live ranges", "compiler", "difference", "s")
+    rows = []
     comparisons = []
     for name, program, settings in PROGRAMS:
         if asked.only not in name:
             continue
         try:
             comparison = compared(program, settings, asked.on)
-        except Exception as error:  # a program that this compiler refuses
-            console.print(f"{name}: {str(error).splitlines()[0][:90]}")
+        except SdyscopeError as error:  # a program that this compiler refuses
+            print(f"{name}: {str(error).splitlines()[0][:90]}")
             continue
         comparisons.append(comparison)
         difference = 100 * (comparison.ours - comparison.compiler) / comparison.compiler
-        table.add_row(
+        heap = f"S({comparison.heap})" if comparison.heap else "main"
+        row = (
             name,
-            *(
-                [f"S({comparison.heap})" if comparison.heap else "main"]
-                if "tpu" in asked.on
-                else []
-            ),
+            *((heap,) if heaps else ()),
             f"{comparison.instructions:,}",
             f"{comparison.ours:,}",
             f"{comparison.compiler:,}",
             "0" if comparison.ours == comparison.compiler else f"{difference:+.2f} %",
             f"{comparison.seconds:.2f}",
         )
+        rows.append(row)
         print(f"{name}: {difference:+.3f} %", file=sys.stderr, flush=True)
-    console.print(table)
+    columns = (Column("program"), *((Column("heap"),) if heaps else ()), *map(number, headers))
+    print_table(Table(columns, tuple(rows), title=asked.on))
+    if not comparisons:
+        raise SystemExit(1)
     errors = sorted(
         abs(comparison.ours - comparison.compiler) / comparison.compiler
         for comparison in comparisons
     )
     exact = sum(comparison.ours == comparison.compiler for comparison in comparisons)
-    console.print(
+    print(
         f"{len(comparisons)} programs: {exact} to the byte, "
         f"{sum(e <= 0.02 for e in errors)} within 2 %, "
         f"{sum(e <= 0.01 for e in errors)} within 1 %, at most {100 * errors[-1]:.2f} %"
     )
     pairs = [comparison.overlaps for comparison in comparisons if comparison.overlaps is not None]
     if pairs:
-        console.print(f"values held at one time in the same bytes: {sum(pairs)}")
+        print(f"values held at one time in the same bytes: {sum(pairs)}")
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from sdyscope.facts.program import Program
+from sdyscope.terminal.table import Column, Heading, Row, Table, number, print_table
 
 #: (program, mesh, settings, hardware); no hardware: as many CPU devices as the mesh has.
 CASES: tuple[tuple[str, dict[str, int], dict[str, Any], str | None], ...] = (
@@ -51,7 +51,7 @@ class Case:
     compiled: Any
 
 
-def compared(title: str, program: Any, hardware: str | None) -> Case:
+def compared(title: str, program: Program, hardware: str | None) -> Case:
     from sdyscope.analysis.collectives.predicted import Predictor
     from sdyscope.analysis.collectives.read import collectives
     from sdyscope.hlo import read_hlo
@@ -60,13 +60,13 @@ def compared(title: str, program: Any, hardware: str | None) -> Case:
     inspection = Inspection(program, ("shardy",))
     lowered, graph = inspection.lowered["shardy"], inspection.graph("shardy")
     predicted = Predictor(lowered, graph).predict(on_cpu=hardware is None).collectives
-    program = inspection.compiled("shardy", hardware)
-    compiled = collectives(read_hlo(program.hlo), graph.meshes.values())
-    return Case(title, str(program.hardware), predicted, compiled)
+    compiled = inspection.compiled("shardy", hardware)
+    in_text = collectives(read_hlo(compiled.hlo), inspection.meshes.values())
+    return Case(title, str(compiled.hardware), predicted, in_text)
 
 
 def models() -> Iterable[Case]:
-    from sdyscope import targets
+    from sdyscope.targets import resolve_program
 
     for name, mesh, settings, hardware in CASES:
         if hardware is not None and importlib.util.find_spec("libtpu") is None:
@@ -74,7 +74,7 @@ def models() -> Iterable[Case]:
         texts = {key: str(value).lower() for key, value in settings.items()}
         shown = [f"{key}={text}" for key, text in texts.items() if key != "layers"]
         title = " ".join((name, *shown, " x ".join(f"{k}={v}" for k, v in mesh.items())))
-        yield compared(title, targets.resolve(name, mesh=mesh, settings=texts), hardware)
+        yield compared(title, resolve_program(name, mesh=mesh, settings=texts), hardware)
 
 
 def users_programs() -> Iterable[Case]:
@@ -107,12 +107,10 @@ def error(predicted: int, compiled: int) -> str:
 
 
 def printed(cases: Iterable[Case], tallies: Any, words: Any, title: str) -> Table:
-    table = Table(title=title)
-    for name in ("program", "on", "what"):
-        table.add_column(name)
-    for name in ("predicted", "compiled", "predicted B", "compiled B", "error"):
-        table.add_column(name, justify="right")
+    headers = ("predicted", "compiled", "predicted B", "compiled B", "error")
+    lines: list[Row] = []
     for case in cases:
+        lines.append(Heading(f"{case.title} on {case.hardware}"))
         ours: Mapping[Any, Any] = tallies(case.predicted)
         compiled: Mapping[Any, Any] = tallies(case.compiled)
         rows = [
@@ -120,32 +118,24 @@ def printed(cases: Iterable[Case], tallies: Any, words: Any, title: str) -> Tabl
             for key in dict.fromkeys((*ours, *compiled))
         ]
         rows.append(("all", case.predicted.total, case.compiled.total))
-        for number, (what, left, right) in enumerate(rows):
+        for what, left, right in rows:
             counts = [0 if side is None else side.tensors for side in (left, right)]
             sent = [0 if side is None else side.sent for side in (left, right)]
-            table.add_row(
-                *((case.title, case.hardware) if not number else ("", "")),
-                what,
-                *(f"{value:,}" for value in (*counts, *sent)),
-                error(*sent),
-                style="bold" if what == "all" else None,
-                end_section=what == "all",
-            )
-    return table
+            lines.append((what, *(f"{value:,}" for value in (*counts, *sent)), error(*sent)))
+    return Table((Column("what"), *map(number, headers)), tuple(lines), title=title)
 
 
 def times(runs: int) -> Table:
     """What a prediction takes, the program being imported once."""
-    from sdyscope import targets
     from sdyscope.analysis.collectives.predicted import Predictor
     from sdyscope.inspection import Inspection
+    from sdyscope.targets import resolve_program
 
-    table = Table(title="fsdp-transformer with 2 layers: CPU time of one prediction, ms")
-    for name in ("devices", "import, once", "a prediction", "predictions a minute"):
-        table.add_column(name, justify="right")
+    headers = ("devices", "import, once", "a prediction", "predictions a minute")
+    rows = []
     for fsdp, model in ((4, 2), (32, 16), (256, 128)):
         settings = {"layers": "2", "batch": "256", "heads": "128"}
-        program = targets.resolve(
+        program = resolve_program(
             "fsdp-transformer", mesh={"fsdp": fsdp, "model": model}, settings=settings
         )
         inspection = Inspection(program, ("shardy",))
@@ -160,8 +150,9 @@ def times(runs: int) -> Table:
             taken.append(time.process_time() - start)
         median = statistics.median(taken)
         figures = (f"{1000 * imported:.0f}", f"{1000 * median:.0f}", f"{60 / median:,.0f}")
-        table.add_row(f"{fsdp * model:,}", *figures)
-    return table
+        rows.append((f"{fsdp * model:,}", *figures))
+    title = "fsdp-transformer with 2 layers: CPU time of one prediction, ms"
+    return Table(tuple(map(number, headers)), tuple(rows), title=title)
 
 
 def matmuls(count: int) -> Table:
@@ -171,7 +162,6 @@ def matmuls(count: int) -> Table:
     from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
     from sdyscope.analysis.collectives.read import collectives
-    from sdyscope.facts.program import Program
     from sdyscope.hlo import read_hlo
     from sdyscope.inspection import Inspection
     from sdyscope.stages.stderr import captured_stderr
@@ -195,7 +185,7 @@ def matmuls(count: int) -> Table:
         inspection = Inspection(Program("matmuls", jitted, given), ("shardy",))
         on_cpu = inspection.predicted_collectives(on_cpu=True).collectives
         with captured_stderr():
-            text = jitted.lower(*given).compile().as_text()
+            text = jitted.lower(*given).compile().as_text() or ""
         in_text = collectives(read_hlo(text), [Mesh.of({"a": 4, "b": 2})])
         kinds = [
             {(k.kind, k.axes): k.tally.sent for k in side.by_kind_and_axes}
@@ -204,17 +194,16 @@ def matmuls(count: int) -> Table:
         alike += kinds[0] == kinds[1]
         if in_text.total.sent:
             ratios.append(on_cpu.total.sent / in_text.total.sent)
-    table = Table(title=f"{count} pairs of matmuls, arguments sharded at random")
-    for name in (
+    headers = (
         "alike by kind, axes and bytes",
         "bytes predicted / compiled: median",
         "10 to 90 %",
-    ):
-        table.add_column(name, justify="right")
+    )
     tenths = statistics.quantiles(ratios, n=10)
     median = statistics.median(ratios)
-    table.add_row(f"{alike}", f"{median:.2f}", f"{tenths[0]:.2f} to {tenths[-1]:.2f}")
-    return table
+    row = (f"{alike}", f"{median:.2f}", f"{tenths[0]:.2f} to {tenths[-1]:.2f}")
+    title = f"{count} pairs of matmuls, arguments sharded at random"
+    return Table(tuple(map(number, headers)), (row,), title=title)
 
 
 def main() -> None:
@@ -222,14 +211,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--matmuls", type=int, default=100)
     asked = parser.parse_args()
+    if asked.matmuls < 2:
+        parser.error("--matmuls needs two pairs or more, which are compared")
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-    # Rich takes 80 columns where it can't ask a terminal, and cuts what is wider.
-    console = Console(width=None if sys.stdout.isatty() else 150)
-    console.print(times(asked.runs))
-    console.print(matmuls(asked.matmuls))
+    print_table(times(asked.runs))
+    print()
+    print_table(matmuls(asked.matmuls))
+    print()
     cases = [*models(), *users_programs()]
-    console.print(
+    print_table(
         printed(
             cases,
             lambda collectives: collectives.tallied(lambda each, _: each.axes),
@@ -244,7 +235,8 @@ def main() -> None:
     def by_kind_and_axes(collectives: Any) -> Any:
         return collectives.tallied(lambda each, _: (each.kind, each.axes))
 
-    console.print(printed(cases, by_kind_and_axes, kinds, "by kind and mesh axes"))
+    print()
+    print_table(printed(cases, by_kind_and_axes, kinds, "by kind and mesh axes"))
 
 
 if __name__ == "__main__":

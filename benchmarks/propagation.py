@@ -16,13 +16,15 @@ import os
 import resource
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from rich.console import Console
-from rich.table import Table
+from sdyscope.terminal.table import Column, Table, number, print_table
+
+_Answer = TypeVar("_Answer")
 
 
-def timed(make: Callable[[], Any], into: list[float]) -> Any:
+def timed(make: Callable[[], _Answer], into: list[float]) -> _Answer:
     start = time.process_time()
     answer = make()
     into.append(time.process_time() - start)
@@ -42,7 +44,6 @@ def main() -> None:
     asked = parser.parse_args()
     os.environ["JAX_PLATFORMS"] = "cpu"
     gc.set_threshold(2_000_000, 50, 1_000)  # as the command line does, see child.py
-    from sdyscope import targets
     from sdyscope.analysis.propagation.decided import Decisions
     from sdyscope.analysis.propagation.explain import Explainer
     from sdyscope.inspection import Inspection
@@ -52,11 +53,12 @@ def main() -> None:
     from sdyscope.stages.propagated import debug_info
     from sdyscope.stages.propagated.passes import propagation_passes, run
     from sdyscope.stages.propagated.propagate import import_from, propagate
+    from sdyscope.targets import resolve_program
 
     # As in a command's process, which runs the passes itself.
     progress.leave_trail(os.devnull)
     settings = {"layers": asked.layers, "batch": 256, "heads": 16}
-    program = targets.resolve("fsdp-transformer", mesh={"fsdp": 16, "model": 16}, settings=settings)
+    program = resolve_program("fsdp-transformer", mesh={"fsdp": 16, "model": 16}, settings=settings)
     inspection = Inspection(program, ("shardy",))
     lowered, graph = inspection.lowered["shardy"], inspection.graph("shardy")
     annotations = inspection.annotations("shardy")
@@ -72,18 +74,20 @@ def main() -> None:
 
     names = ("conversion", "import", "passes", "propagate", "set up", "explain", "second run")
     times: dict[str, list[float]] = {name: [] for name in names}
+    steps = 0
     for _ in range(asked.runs):
         timed(convert, times["conversion"])
         copied = copy(lowered.module)
-        imported = timed(lambda module=copied: import_from(lowered, module), times["import"])
-        timed(lambda module=imported: shardy(module), times["passes"])
+        imported = timed(partial(import_from, lowered, copied), times["import"])
+        timed(partial(shardy, imported), times["passes"])
         del copied, imported
-        propagated = timed(lambda: propagate(lowered, graph), times["propagate"])
+        propagated = timed(partial(propagate, lowered, graph), times["propagate"])
         explainer = Explainer(Decisions(propagated, graph, annotations))
-        timed(lambda explainer=explainer: explainer.obstacles, times["set up"])
-        last = next(reversed(propagated.values))
+        timed(partial(getattr, explainer, "obstacles"), times["set up"])
+        last = [*propagated.values][-1]
         before = of_children()
-        timed(lambda explainer=explainer, last=last: explainer.explain(last), times["explain"])
+        timed(partial(explainer.explain, last), times["explain"])
+        steps = len(propagated.steps)
         debug_info._worker._end()
         times["second run"].append(of_children() - before)
     least = {name: min(seconds) for name, seconds in times.items()}
@@ -101,18 +105,13 @@ def main() -> None:
         "propagate and explain": whole,
         "second run, for origins and steps": least["second run"],
     }
-    table = Table(
-        title=f"{asked.layers} layers: {len(graph):,} ops, {len(propagated.steps):,} steps"
+    headers = ("CPU seconds", "/ Shardy's passes", "/ conversion, import, passes")
+    lines = (
+        (name, f"{best:.2f}", f"{best / passes:.2f}", f"{best / compiler:.2f}")
+        for name, best in rows.items()
     )
-    table.add_column("what")
-    table.add_column("CPU seconds", justify="right")
-    table.add_column("/ Shardy's passes", justify="right")
-    table.add_column("/ conversion, import, passes", justify="right")
-    for name, best in rows.items():
-        row = (f"{best:.2f}", f"{best / passes:.2f}", f"{best / compiler:.2f}")
-        bold = name in ("Shardy's passes", "conversion, import, passes", "propagate and explain")
-        table.add_row(name, *row, style="bold" if bold else "")
-    Console().print(table)
+    title = f"{asked.layers} layers: {len(graph):,} ops, {steps:,} steps"
+    print_table(Table((Column("what"), *map(number, headers)), tuple(lines), title=title))
 
 
 if __name__ == "__main__":

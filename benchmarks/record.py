@@ -16,17 +16,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+from sdyscope.terminal.table import Column, Table, number, print_table
 
 SCRIPT = """
 import sys
 import jax
 jax.config.update("jax_num_cpu_devices", 8)
 import jax.numpy as jnp
-from sdyscope import targets
+from sdyscope.targets import resolve_program
 
-program = targets.resolve(
+program = resolve_program(
     "fsdp-transformer", settings={"layers": int(sys.argv[1])}, devices=jax.devices()
 )
 values, _ = program.inputs()
@@ -71,17 +70,15 @@ def main() -> None:
                     stored[what] = f"{len(files)} modules, {size / 2**20:.1f} MiB"
                     shutil.rmtree(folder)
     alone = statistics.median(times["alone"])
-    table = Table(
-        title=f"{asked.layers} layers, {asked.steps} steps: CPU seconds, median of {asked.runs}"
-    )
-    for header in ("the script", "seconds", "added", "of 60 s", "stored"):
-        table.add_column(header, justify="left" if header == "the script" else "right")
+    headers = ("seconds", "added", "of 60 s", "stored")
+    rows = []
     for what, seconds in times.items():
         median = statistics.median(seconds)
         added = median - alone
         figures = ("", "") if what == "alone" else (f"{added:.2f}", f"{added / 60:.1%}")
-        table.add_row(what, f"{median:.2f}", *figures, stored.get(what, ""))
-    Console().print(table)
+        rows.append((what, f"{median:.2f}", *figures, stored.get(what, "")))
+    title = f"{asked.layers} layers, {asked.steps} steps: CPU seconds, median of {asked.runs}"
+    print_table(Table((Column("the script"), *map(number, headers)), tuple(rows), title=title))
 
 
 if __name__ == "__main__":

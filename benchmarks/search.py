@@ -10,10 +10,10 @@ import gc
 import os
 import statistics
 
-from rich.console import Console
-from rich.table import Table
+from sdyscope.terminal.table import Column, Table, number, print_table
 
-PROGRAMS = (
+#: A name, the program, its settings and its mesh.
+PROGRAMS: tuple[tuple[str, str, dict[str, str], dict[str, int] | None], ...] = (
     ("mlp", "mlp", {}, None),
     ("2 layers", "fsdp-transformer", {}, None),
     ("2 layers, unconstrained", "fsdp-transformer", {"constrained": "false"}, None),
@@ -45,13 +45,11 @@ def main() -> None:
     asked = parser.parse_args()
     os.environ["JAX_PLATFORMS"] = "cpu"
     gc.set_threshold(2_000_000, 50, 1_000)  # as the command line does, see child.py
-    from sdyscope import targets
     from sdyscope.analysis.search.strategy import Budget
     from sdyscope.inspection import Inspection
+    from sdyscope.targets import resolve_program
 
-    table = Table(title="MiB that a device sends in a step; CPU times with those of children")
-    for header in (
-        "program",
+    headers = (
         "predicted",
         "a minute",
         "CPU ms each",
@@ -62,12 +60,12 @@ def main() -> None:
         "holds now",
         "best",
         "changes",
-    ):
-        table.add_column(header, justify="left" if header == "program" else "right")
+    )
+    rows = []
     for name, target, settings, mesh in PROGRAMS:
         if asked.only and asked.only not in name:
             continue
-        program = targets.resolve(target, mesh=mesh, settings=settings)
+        program = resolve_program(target, mesh=mesh, settings=settings)
         inspection = Inspection(program, ("shardy",))
         began = cpu_seconds()
         search = inspection.search(budget=Budget(asked.budget), checks=asked.checks, compiles=0)
@@ -77,7 +75,7 @@ def main() -> None:
             for candidate in search.partitioned
             if candidate.partitioned is not None and candidate.prediction.sent
         ]
-        table.add_row(
+        row = (
             name,
             f"{search.tried:,}",
             f"{search.a_minute:,.0f}",
@@ -92,7 +90,9 @@ def main() -> None:
             mebibytes(search.best.known.held),
             f"{len(search.best.changes)}",
         )
-    Console(width=170).print(table)
+        rows.append(row)
+    title = "MiB that a device sends in a step; CPU times with those of children"
+    print_table(Table((Column("program"), *map(number, headers)), tuple(rows), title=title))
 
 
 if __name__ == "__main__":

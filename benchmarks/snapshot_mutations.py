@@ -28,11 +28,16 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+if TYPE_CHECKING:
+    from sdyscope.snapshots import Snapshot, Stage
 
 #: Virtual CPU devices, on which JAX lists what is where.
 DEVICES = 8
@@ -71,7 +76,8 @@ def build(
     calls: list[dict[str, Any]] = []
     seen: dict[int, tuple[tuple[int, ...], Any]] = {}
     numbers = itertools.count()
-    real_jit, real_constraint = jax.jit, jax.lax.with_sharding_constraint
+    real_jit = jax.jit
+    real_constraint: Any = jax.lax.with_sharding_constraint
 
     def jit(fun: Any, **options: Any) -> Any:
         file = fun.__code__.co_filename if hasattr(fun, "__code__") else None
@@ -96,16 +102,11 @@ def build(
         seen[number] = (x.shape, sharding)
         return real_constraint(x, constraint(number, x, sharding), *rest)
 
-    had = hasattr(module, "with_sharding_constraint")
-    jax.jit = jit
-    if had:
-        module.with_sharding_constraint = constrained
-    try:
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.object(jax, "jit", jit))
+        if hasattr(module, name := "with_sharding_constraint"):
+            patches.enter_context(mock.patch.object(module, name, constrained))
         program = module.program(mesh, module.Settings(**settings))
-    finally:
-        jax.jit = real_jit
-        if had:
-            module.with_sharding_constraint = real_constraint
     program = dataclasses.replace(program, args=arguments(program.args))
     traced = program.fun.trace(*program.args, **program.kwargs)
     asked = calls[-1].get("out_shardings") if calls else None
@@ -136,7 +137,7 @@ def blocks(sharding: Any, shape: tuple[int, ...]) -> Any:
     closed = P(*(None if k in opened else entry for k, entry in enumerate(entries)))
     # Within a shard_map some of the mesh's axes are manual, of which JAX makes no list.
     mesh = on_devices(dict(sharding.mesh.shape))
-    listed = NamedSharding(mesh, closed).devices_indices_map(shape)
+    listed: Mapping[Any, Any] = NamedSharding(mesh, closed).devices_indices_map(shape)
     held = {
         device.id: tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
         for device, index in listed.items()
@@ -416,7 +417,7 @@ def rewritten(module: ModuleType) -> Iterator[tuple[str, ModuleType]]:
         if isinstance(name, ast.Name)
     }
     free = [node for node in functions if node.name not in used]
-    tree.body = [node for node in tree.body if node not in free] + free[::-1]
+    tree.body = [*(node for node in tree.body if node not in free), *free[::-1]]
     yield "functions in another order", _loaded(module, ast.unparse(tree))
 
 
@@ -456,15 +457,15 @@ class Tally:
     wrong: list[str] = field(default_factory=list)
 
 
-def taken(built: Built, stages: tuple[str, ...]) -> Any:
+def taken(built: Built, stages: Sequence[Stage]) -> Snapshot:
     from sdyscope.inspection import Inspection
 
     return Inspection(built.program, ("shardy",)).snapshot(stages)
 
 
-def asked(snapshot: Any) -> Counter[Tensor]:
+def asked(snapshot: Snapshot) -> Counter[tuple[Tensor, str]]:
     """What is requested, by tensor and text, constraints by their innermost scope."""
-    counter: Counter[Any] = Counter()
+    counter: Counter[tuple[Tensor, str]] = Counter()
     for key, items in snapshot.at(("requested",)).items.items():
         name = last_scope(key.name) if key.kind == "constraint" else key.name
         for item in items:
@@ -474,7 +475,11 @@ def asked(snapshot: Any) -> Counter[Tensor]:
 
 
 def judge(
-    tally: Tally, mutation: Mutation, base: Any, before: list[Any], stages: tuple[str, ...]
+    tally: Tally,
+    mutation: Mutation,
+    base: Snapshot,
+    before: list[tuple[Tensor, Any]],
+    stages: Sequence[Stage],
 ) -> None:
     from sdyscope.errors import SdyscopeError
     from sdyscope.snapshots import compare
@@ -484,9 +489,8 @@ def judge(
         after = requested(built)
         snapshot = taken(built, stages)
     except (ValueError, SdyscopeError):
-        tally.refused += (
-            1  # JAX does not take it: it divides no dimension, or contradicts in_shardings.
-        )
+        # JAX does not take it: it divides no dimension, or contradicts in_shardings.
+        tally.refused += 1
         return
     moved = Counter(old[0] for old, new in zip(before, after, strict=True) if old[1] != new[1])
     comparison = compare(base, snapshot)
@@ -518,7 +522,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def models(only: Iterable[str] = ()) -> Iterator[tuple[str, ModuleType, dict[str, Any]]]:
+def models(only: Collection[str] = ()) -> Iterator[tuple[str, ModuleType, dict[str, Any]]]:
     from sdyscope.targets import reference_models
 
     for model in reference_models():
@@ -541,7 +545,7 @@ def _choices(module: ModuleType) -> list[dict[str, Any]]:
 def run(
     module: ModuleType,
     settings: Mapping[str, Any],
-    stages: tuple[str, ...],
+    stages: Sequence[Stage],
     moving: int,
     most: int | None = None,
 ) -> dict[str, Tally]:
@@ -559,20 +563,17 @@ def run(
 
 
 def main() -> int:
-    from rich.console import Console
-    from rich.table import Table
+    from sdyscope.terminal.table import Column, Table, number, print_table
 
     os.environ["JAX_NUM_CPU_DEVICES"] = str(DEVICES)
     os.environ["JAX_PLATFORMS"] = "cpu"
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("models", nargs="*", help="by default all reference models")
     parser.add_argument("--stages", default="requested,lowered,propagated")
     parser.add_argument("--moving", type=int, default=3, help="moving changes of each sharding")
     given = parser.parse_args()
-    console = Console(width=110)
-    table = Table("program", "changed", "moving", "caught", "at its tensor", "still", "passed")
-    table.add_column("refused by JAX")
-    table.add_column("CPU s", justify="right")
+    headers = ("moving", "caught", "at its tensor", "still", "passed", "refused by JAX", "CPU s")
+    rows = []
     totals: Counter[str] = Counter()
     wrong: list[str] = []
     for title, module, settings in models(given.models):
@@ -589,16 +590,16 @@ def main() -> int:
                 tally.passed,
                 tally.refused,
             )
-            table.add_row(name, what, *map(str, counts), took)
+            rows.append((name, what, *map(str, counts), took))
             words = ("moving", "caught", "at", "still", "passed", "refused")
             totals.update(dict(zip(words, counts, strict=True)))
             wrong += [f"{title}: {sentence}" for sentence in tally.wrong]
             name = took = ""
-    table.add_section()
-    table.add_row("all", "", *(str(totals[word]) for word in totals))
-    console.print(table)
+    rows.append(("all", "", *map(str, totals.values()), ""))
+    columns = (Column("program"), Column("changed"), *map(number, headers))
+    print_table(Table(columns, tuple(rows)))
     for sentence in wrong:
-        console.print(f"WRONG {sentence}", markup=False)
+        print(f"WRONG {sentence}")
     return 1 if wrong else 0
 
 

@@ -25,8 +25,7 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
-from rich.console import Console
-from rich.table import Table
+from sdyscope.terminal.table import Table, number, print_table
 
 MEGABYTE = 1_000_000
 _HOST = b"/host:CPU"
@@ -37,9 +36,9 @@ def traced(folder: str) -> bytes:
     import jax
     import jax.numpy as jnp
 
-    from sdyscope.targets import resolve
+    from sdyscope.targets import resolve_program
 
-    program = resolve("mlp", devices=jax.devices())
+    program = resolve_program("mlp", devices=jax.devices())
     arguments = jax.tree.map(
         lambda each: jax.device_put(jnp.zeros(each.shape, each.dtype), each.sharding), program.args
     )
@@ -102,14 +101,13 @@ def child(path: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--megabytes", type=int, nargs="*", default=[25, 100, 200])
-    parser.add_argument("--child")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
         child(asked.child)
         return
-    table = Table(title="CPU seconds")
-    for header in ("MB", "read", "profile", "memory, GB"):
-        table.add_column(header, justify="right")
+    headers = ("MB", "read", "profile", "memory, GB")
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         space = traced(folder)
         for megabytes in asked.megabytes:
@@ -118,13 +116,14 @@ def main() -> None:
             words = [sys.executable, __file__, "--child", str(file)]
             done = subprocess.run(words, capture_output=True, text=True, check=True)
             report = json.loads(done.stdout)
-            table.add_row(
+            row = (
                 f"{file.stat().st_size / MEGABYTE:.0f}",
                 f"{report['read']:.1f}",
                 f"{report['profile']:.1f}",
                 f"{report['memory'] / 1e9:.1f}",
             )
-    Console(width=100).print(table)
+            rows.append(row)
+    print_table(Table(tuple(map(number, headers)), tuple(rows), title="CPU seconds"))
 
 
 if __name__ == "__main__":

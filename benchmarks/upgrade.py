@@ -24,6 +24,7 @@ import tempfile
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
 from sdyscope.environments.environment import Maker
 from sdyscope.environments.linked import linked
@@ -52,18 +53,25 @@ BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 #: What is allocated: its size, and what it is for.
 ALLOCATION = re.compile(r"^allocation \d+: size (\d+), (.*)$", re.MULTILINE)
 
+#: How many collectives there are of each kind.
+Kinds: TypeAlias = Counter[str]
+#: How many tensors they send, by kind, size of the groups and array.
+Tensors: TypeAlias = Counter[tuple[str, int | None, str]]
+
+_Key = TypeVar("_Key")
+
 #: Builds a TARGET on real devices and compiles it as any program does.
 PLAIN = """
 import sys
 sys.path.insert(0, {links!r})
 import jax
-from sdyscope.targets import resolve
-program = resolve({word!r}, devices=jax.devices()[:{devices}], settings={settings!r})
+from sdyscope.targets import resolve_program
+program = resolve_program({word!r}, devices=jax.devices()[:{devices}], settings={settings!r})
 program.fun.lower(*program.args, **program.kwargs).compile()
 """
 
 
-def collectives(text: str) -> tuple[Counter, Counter]:
+def collectives(text: str) -> tuple[Kinds, Tensors]:
     """The collectives of a module's text: how many of each kind, and of what.
 
     Returns:
@@ -77,8 +85,8 @@ def collectives(text: str) -> tuple[Counter, Counter]:
             bodies[name] = []
             entry = name if head[1] else entry
         elif match := INSTRUCTION.match(line):
-            bodies.setdefault(name, []).append(match.groups())
-    times: Counter = Counter()
+            bodies.setdefault(name, []).append((match[1], match[2], match[3], match[4]))
+    times: Counter[str] = Counter()
 
     def visit(computation: str, by: int) -> None:
         times[computation] += by
@@ -95,8 +103,8 @@ def collectives(text: str) -> tuple[Counter, Counter]:
                     visit(callee, each)
 
     visit(entry, 1)
-    counts: Counter = Counter()
-    tensors: Counter = Counter()
+    counts: Kinds = Counter()
+    tensors: Tensors = Counter()
     for computation, by in times.items():
         for _, result, opcode, rest in bodies.get(computation, ()):
             kind = opcode.removesuffix("-start")
@@ -131,9 +139,9 @@ def memory(assignment: str) -> list[int]:
 
 def scaled(rest: str, shape: str, size: int | None) -> str:
     """The shape before a reduce-scatter."""
-    dimension = int(re.search(r"dimensions=\{(\d+)\}", rest)[1])
+    (dimension,) = re.findall(r"dimensions=\{(\d+)\}", rest)
     sizes = [int(size) for size in shape.split(",")]
-    sizes[dimension] *= size or 1
+    sizes[int(dimension)] *= size or 1
     return ",".join(map(str, sizes))
 
 
@@ -150,13 +158,13 @@ def group_size(rest: str) -> int | None:
     return None
 
 
-def reported(program: dict) -> tuple[Counter, Counter]:
+def reported(program: dict[str, Any]) -> tuple[Kinds, Tensors]:
     """The same differences, as `upgrade` reports them."""
     compiled = program["compiled"]
-    sizes = {}
+    sizes: dict[str, int] = {}
     for side in (compiled["a"], compiled["b"]):
         sizes |= (side["mesh"] or {}).get("axes", {})
-    tensors: Counter = Counter()
+    tensors: Tensors = Counter()
     for difference in compiled["collectives"]:
         kind, axes = difference["key"]["kind"], difference["key"]["axes"]
         size = difference["key"]["group_size"] if axes is None else 1
@@ -168,21 +176,21 @@ def reported(program: dict) -> tuple[Counter, Counter]:
         for side, sign in ((difference["a"], -1), (difference["b"], 1)):
             for shape, count in side["shapes"].items():
                 tensors[kind, size, shape] += sign * count
-    counts: Counter = Counter()
+    counts: Kinds = Counter()
     for change in compiled["by_kind_and_axes"]:
         counts[change["kind"]] += change["b"]["count"] - change["a"]["count"]
     return nonzero(counts), nonzero(tensors)
 
 
-def nonzero(counts: Counter) -> Counter:
+def nonzero(counts: Counter[_Key]) -> Counter[_Key]:
     return Counter({key: count for key, count in counts.items() if count})
 
 
-def difference(before: Counter, after: Counter) -> Counter:
+def difference(before: Counter[_Key], after: Counter[_Key]) -> Counter[_Key]:
     return nonzero(Counter({k: after[k] - before[k] for k in {*before, *after}}))
 
 
-def tensors_text(tensors: Counter) -> str:
+def tensors_text(tensors: Tensors) -> str:
     return ", ".join(f"{n:+} {k[0]} {k[2]}" for k, n in sorted(tensors.items(), key=str)) or "none"
 
 
@@ -222,7 +230,7 @@ class Texts:
         modules: dict[str, list[Path]] = {}
         # In the order in which they were compiled.
         for file in sorted(self.folder.glob("*cpu_after_optimizations.txt")):
-            name = re.match(r"module_\d+\.(.*?)\.cpu_after", file.name)[1]
+            (name,) = re.findall(r"^module_\d+\.(.*?)\.cpu_after", file.name)
             modules.setdefault(name.removeprefix("jit_"), []).append(file)
         # Of a TARGET the one program that it builds; all others are single ops of JAX.
         every = [file for files in modules.values() for file in files]
@@ -232,20 +240,23 @@ class Texts:
         return file.read_text(), assignment.read_text()
 
 
-def upgraded(versions: list[str], asked: argparse.Namespace) -> dict:
+def upgraded(versions: list[str], asked: argparse.Namespace) -> dict[str, Any]:
     """The document of `sdyscope upgrade` for some versions, kept in a file where one is named."""
     kept = None
     if asked.documents:
         kept = Path(asked.documents) / f"{'-'.join(versions)}.json"
         if kept.exists():
-            return json.loads(kept.read_text())
+            known: dict[str, Any] = json.loads(kept.read_text())
+            return known
     run = [sys.executable, "-m", "sdyscope", "upgrade", "--json", "--python", "3.12"]
     run += ["--versions", *versions]
     run += ["--requirements", asked.requirements] if asked.requirements else []
     run += [word for setting in asked.settings for word in ("--set", setting)]
     run += ["--", "python", *asked.command] if asked.command is not None else [asked.target]
     done = subprocess.run(run, stdout=subprocess.PIPE, check=False)
-    document = json.loads(done.stdout)
+    if not done.stdout:  # It has said why.
+        raise SystemExit(done.returncode)
+    document: dict[str, Any] = json.loads(done.stdout)
     failures = [side["failure"] for side in document["sides"] if side["failure"]]
     if failures:
         raise SystemExit("\n".join(failures))
@@ -261,7 +272,7 @@ def main() -> None:
     if "--" in words:
         at = words.index("--")
         words, command = words[:at], words[at + 1 :]
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--versions", nargs="+", required=True)
     parser.add_argument("--to-last", action="store_true", help="compare each with the last one")
     parser.add_argument("--requirements")
@@ -292,12 +303,12 @@ def main() -> None:
                     row(step, program, before, after)
 
 
-def row(step: dict, program: dict, before: Texts, after: Texts) -> None:
+def row(step: dict[str, Any], program: dict[str, Any], before: Texts, after: Texts) -> None:
     (text_a, memory_a), (text_b, memory_b) = (
         side.module(program["name"]) for side in (before, after)
     )
     own_a, own_b = collectives(text_a), collectives(text_b)
-    own = tuple(difference(a, b) for a, b in zip(own_a, own_b, strict=True))
+    own = difference(own_a[0], own_b[0]), difference(own_a[1], own_b[1])
     verdict = "all" if own == reported(program) else f"NOT: {own}, but {reported(program)}"
     rows = {r["name"]: r for r in program["compiled"]["memory"] if r["kind"] == "needed"}
     parts = ("arguments", "results", "temporaries")

@@ -43,7 +43,6 @@ def digraph(edges: Iterable[tuple[Any, Any]], nodes: Iterable[Any] = ()) -> Any:
 
 def of_module(layers: int) -> list[Walk]:
     """Walks of the lowered module and of its propagation."""
-    from sdyscope import targets
     from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes
     from sdyscope.analysis.collectives.origin_needs import Needs
     from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes
@@ -54,9 +53,10 @@ def of_module(layers: int) -> list[Walk]:
     from sdyscope.analysis.propagation.pointers import Pointers
     from sdyscope.inspection import Inspection
     from sdyscope.stages.propagated.hlo_order import _post_order
+    from sdyscope.targets import resolve_program
 
     settings = {"layers": layers, "batch": 256}
-    program = targets.resolve("fsdp-transformer", mesh={"fsdp": 4, "model": 2}, settings=settings)
+    program = resolve_program("fsdp-transformer", mesh={"fsdp": 4, "model": 2}, settings=settings)
     inspection = Inspection(program, ("shardy",))
     graph, propagated = inspection.graph("shardy"), inspection.propagated("shardy")
     annotations = inspection.annotations("shardy")
@@ -287,9 +287,9 @@ def of_hlo(text: str) -> list[Walk]:
     ]
 
 
-def seconds(function: Callable[[], Any]) -> tuple[float, Any]:
+def seconds(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
     start = time.process_time()
-    answer = function()
+    answer = function(*arguments)
     return time.process_time() - start, answer
 
 
@@ -310,7 +310,7 @@ def main() -> None:
         for _ in range(asked.runs):
             ours, own = seconds(walk.ours)
             making, graph = seconds(walk.graph)
-            theirs, other = seconds(lambda walk=walk, graph=graph: walk.theirs(graph))
+            theirs, other = seconds(walk.theirs, graph)
             if own != other:
                 raise SystemExit(f"{walk.name}: NetworkX's answer differs.")
             best = [min(pair) for pair in zip(best, (ours, making, theirs), strict=True)]

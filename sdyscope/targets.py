@@ -128,23 +128,50 @@ def resolve(
     Raises:
         TargetError: there is no such thing, or it can't be built with this mesh and these settings.
     """
+    asked = _asked(mesh, settings, devices)
+    path = Path(word)
+    return _file(word, path, asked) if path.exists() else _program(word, asked)
+
+
+def resolve_program(
+    word: str,
+    *,
+    mesh: Mesh | Mapping[str, int] | None = None,
+    settings: Mapping[str, object] | None = None,
+    devices: Sequence[Any] | None = None,
+) -> Program:
+    """The program of a reference model or of an object in a Python file; no file is looked for.
+
+    Takes what `resolve` takes, and builds the program likewise.
+
+    Raises:
+        TargetError: as `resolve`.
+    """
+    return _program(word, _asked(mesh, settings, devices))
+
+
+def _asked(
+    mesh: Mesh | Mapping[str, int] | None,
+    settings: Mapping[str, object] | None,
+    devices: Sequence[Any] | None,
+) -> _Asked:
     axes = Mesh.of(mesh) if isinstance(mesh, Mapping) else mesh
-    asked = dict(settings or {})
-    mapping = asked.get(MAPPING)
+    values = dict(settings or {})
+    mapping = values.get(MAPPING)
     if isinstance(mapping, MappedMesh | RuledMesh):
-        del asked[MAPPING]
+        del values[MAPPING]
     else:
         mapping = None
-    path = Path(word)
-    if path.exists():
-        return _file(word, path, axes, asked)
+    return _Asked(axes, values, devices, mapping)
+
+
+def _program(word: str, asked: _Asked) -> Program:
     place, colon, name = word.rpartition(":")
     if colon and place:
-        return _python_object(_load(place, word), name, word, _Asked(axes, asked, devices, mapping))
+        return _python_object(_load(place, word), name, word, asked)
     model = word.replace("_", "-")
     if model in model_names():
-        asked_of_it = _Asked(axes, asked, devices, mapping)
-        return _build(_model_module(model), "program", model, asked_of_it)
+        return _build(_model_module(model), "program", model, asked)
     raise _unknown(word)
 
 
@@ -237,7 +264,7 @@ def _unknown(word: str) -> TargetError:
     )
 
 
-def _file(word: str, path: Path, axes: Mesh | None, settings: dict[str, object]) -> Compiled | Path:
+def _file(word: str, path: Path, asked: _Asked) -> Compiled | Path:
     if path.suffix == ".py":
         hint = f"Write {word}:name. {_WRITE_A_PROGRAM}"
         if programs := _programs_in(path):
@@ -245,10 +272,10 @@ def _file(word: str, path: Path, axes: Mesh | None, settings: dict[str, object])
             also = f", or another of its programs: {', '.join(others)}" if others else ""
             hint = f"Write {word}:{first}{also}."
         raise TargetError("A Python file needs the name of a program in it.", file=word, hint=hint)
-    compiled = read_compiled(path, axes)
+    compiled = read_compiled(path, asked.axes)
     for option, given in (
-        ("--mesh", axes is not None and compiled is None),
-        ("--set", bool(settings)),
+        ("--mesh", asked.axes is not None and compiled is None),
+        ("--set", bool(asked.settings)),
     ):
         if given:
             raise TargetError(

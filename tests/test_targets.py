@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import jax
 import pytest
@@ -14,7 +15,7 @@ from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.stages.lowered.lower import NotLowerable, lower
-from sdyscope.targets import function_of, reference_models, resolve
+from sdyscope.targets import function_of, reference_models, resolve, resolve_program
 from sdyscope.values.mesh import Mesh
 
 USER_FILE = """
@@ -101,6 +102,13 @@ def test_mesh_and_settings():
     assert program.settings["layers"] == 3
     same = resolve("mlp", mesh=Mesh.of({"data": 2, "model": 8}), settings={"layers": 3})
     assert same.settings == program.settings
+
+
+def test_a_program_is_never_a_file_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mlp").mkdir()
+    assert resolve("mlp") == Path("mlp")
+    assert sizes(resolve_program("mlp", mesh={"data": 2, "model": 8})) == {"data": 2, "model": 8}
 
 
 def test_real_devices():

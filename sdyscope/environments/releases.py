@@ -158,7 +158,8 @@ def chosen(
     wanted = {word: newest_of(word, every, pre=pre) for word in words}
     common = [candidate for candidate, there in known.items() if {*wanted.values()} <= {*there}]
     releases = []
-    for word, version in wanted.items():
+    for word in words:
+        version = wanted[word]
         if version is None:
             raise _no_release(word, known, pre=pre)
         having = (python for python, there in known.items() if version in there)

@@ -38,6 +38,8 @@ def test_a_word_names_itself_or_the_newest_that_begins_with_it(word, pre, versio
         (["0.10.2", "0.12"], [((3, 12), "0.10.2"), ((3, 12), "0.12.0.1")]),
         # `latest` is the newest of all, not that of the first Python.
         (["0.10", "latest"], [((3, 12), "0.10.2"), ((3, 12), "0.12.0.1")]),
+        # Which is refused where they are looked at.
+        (["0.9.2", "0.9.2"], [((3, 11), "0.9.2"), ((3, 11), "0.9.2")]),
     ],
 )
 def test_all_versions_are_on_one_python_where_one_has_them(words, found):
