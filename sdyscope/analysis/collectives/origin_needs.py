@@ -35,7 +35,7 @@ from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.custom_calls import collective_of, primitive_of
 from sdyscope.graph.op_kinds import BARRIERS, is_elementwise
-from sdyscope.graph.rearranged_dims import rearranged_dims
+from sdyscope.graph.rearranged_dims import cuts_ends_only, rearranged_dims
 from sdyscope.graph.same_dims import same_dims
 from sdyscope.graph.summed_dims import free_dims, spatial_dims, summed_dims
 from sdyscope.values.mesh import AxisRef
@@ -641,13 +641,27 @@ class Needs:
                 for op, edge in users
                 if op.is_form
                 or (edge.operand == 0 and self.decided.is_reshape(op))
-                or self.decided.given_back(op) == value
+                or value in (self.decided.given_back(op), self.kept_in_place(op))
             )
             for further in (*self.boundaries.passed.get(value, ()), *forms):
                 if further not in seen and further[0] not in others:
                     seen.add(further)
                     reached.append(further)
         return seen
+
+    def kept_in_place(self, op: Op) -> ValueId | None:
+        """The operand of which every device has the block that it has of the result, too.
+
+        Of an op that cuts off ends which are then padding XLA leaves nothing (`spmd_partitioner.cc`,
+        `HandlePad`, `HandleSlice`). None of any other op.
+        """
+        if not cuts_ends_only(op):
+            return None
+        value, result = self.operands(op)[0], (op.id, 0)
+        axes = self.decided.axes(value)
+        is_known = any(axes) and None not in map(self.decided.shape, (value, result))
+        is_same = is_known and axes == self.decided.axes(result)
+        return value if is_same and self.block(value) == self.block(result) else None
 
     def conflicting(self, need: Need, axes: tuple[AxisPart, ...]) -> list[ValueId]:
         """The other tensors of the op that are sharded on the axes, and not where the value is."""

@@ -105,10 +105,14 @@ class _Search:
     def with_origin(self, collective: Collective, part: Part) -> Part:
         """A tensor with its origin; its line is the op's where the compiler kept none."""
         transfer = self.communications.transfer(collective, part)
+        is_between = False
         if transfer.part.named_after == "value" and not self.leads(transfer):
             # The op makes its own result as it is needed.
+            is_between = self.may_be_between(transfer)
             transfer = self.communications.for_maker(transfer)
         part, origin = transfer.part, self.origin(transfer)
+        if is_between and origin.kind != "unknown":
+            origin = replace(origin, uncertain=True)
         if part.is_followed and origin.kind != "unknown":
             origin = replace(origin, followed=True)
         if part.source is None:
@@ -149,6 +153,8 @@ class _Search:
         at_edges = transfer.is_permutation and any(kind_of(op) in REACHING for op in makers)
         if any(not at_edges or self.is_surely_moved(need, transfer) for need in needs):
             return True
+        if self.is_moved_by_maker(transfer):
+            return False
         # What an op makes has no dimension that it sums, along which it could be gathered.
         for_maker = [
             self.around.misfit(need, transfer)
@@ -165,6 +171,34 @@ class _Search:
             )
         moved_for = [self.moved_before(near, transfer) is not None for near in (ops, makers)]
         return moved_for != [False, True]
+
+    def may_be_between(self, transfer: Transfer) -> bool:
+        """Whether any of several ops can be what edges are moved for, each given by the one before.
+
+        Of one before the last XLA may leave the move alone, without a name.
+        """
+        values, ops = transfer.values, list(transfer.ops) if transfer.is_permutation else []
+        for op in ops:
+            if kind_of(op) not in REACHING:
+                continue
+            for value in self.around.operands(op):
+                maker = self.graph.ops[value[0]]
+                if kind_of(maker) in REACHING and maker not in ops:
+                    ops.append(maker)
+        return any(not values.isdisjoint(self.around.operands(op)) for op in ops[len(transfer.ops):])
+
+    def is_moved_by_maker(self, transfer: Transfer) -> bool:
+        """Whether an op moved its own result, as what it is given or gives has it.
+
+        That is so where nothing that it was followed to needs it otherwise, over whatever axes.
+        """
+        part = transfer.part
+        if not part.own or not (transfer.is_exchange or part.before):
+            return False
+        if not all(kind_of(op) in REMADE for op in transfer.makers):
+            return False
+        needs = self.needs(transfer.ops, self.around.every_axis)
+        return not any(need.value in transfer.values for need in needs)
 
     def is_bare(self, values: Sequence[ValueId]) -> bool:
         """Whether all of some values are known to have no sharding at all."""
@@ -455,18 +489,10 @@ class _Search:
         if part.is_followed or not (transfer.is_exchange or part.before or part.own):
             return None
         for op in ops:
-            value = op.id, 0
-            if kind_of(op) == "concatenate" and not part.before:
-                # What makes its pieces was followed to, not the op.
-                is_remade = self.around.is_joined(op, transfer)
-            else:
-                is_remade = (
-                    op in transfer.makers
-                    and kind_of(op) in REMADE
-                    and self.around.is_alike(value, transfer)
-                )
-            if not is_remade:
+            alike = [value for value in results(op) if self.around.is_alike(value, transfer)]
+            if not alike or not self.is_remade(op, transfer):
                 continue
+            value = alike[0]
             # What is cut besides, and then gathered, is over axes that it does not have.
             has_axes = self.around.carried(value, transfer.axes)
             own = transfer.axes if has_axes else self.around.every_axis
@@ -480,8 +506,29 @@ class _Search:
                     after=self.decided.spec(value),
                     annotations=tuple(distinct(needed)),
                     needed_together=self.origins.together(taken, own, calls),
+                    uncertain=len(alike) > 1,
                 )
         return None
+
+    def is_remade(self, op: Op, transfer: Transfer) -> bool:
+        """Whether what an op makes is moved, which XLA makes with axes of its choice."""
+        kind, axes, calls = kind_of(op), transfer.axes, transfer.calls
+        if kind == "concatenate" and not transfer.part.before:
+            # What makes its pieces was followed to, not the op.
+            return self.around.is_joined(op, transfer)
+        if kind not in REMADE or op not in transfer.makers:
+            return False
+        if kind != "sort":
+            return True
+        given = self.around.operands(op)
+        if not any(self.around.is_rearranged(Need(value, op), axes) for value in given):
+            return False
+        # That it rearranges what it is given says more, where that has the axes from there alone.
+        has, wanted = (
+            {each.key for each in self.origins.annotations(values, axes, "has", calls)}
+            for values in (given, results(op))
+        )
+        return not wanted <= has
 
     def returned(self, transfer: Transfer) -> CollectiveOrigin | None:
         """A value that the program returns with another sharding than it has."""
