@@ -25,7 +25,7 @@ from sdyscope.graph import Op, OpGraph, scope_in
 from sdyscope.graph.op_kinds import is_elementwise
 
 #: Ops of which XLA chooses how to make their result, by what it is made of.
-REMADE: Final = PRODUCTS | {"reduce", "scatter", "sort"}
+REMADE: Final = PRODUCTS | {"gather", "reduce", "scatter", "sort"}
 
 
 class Communications:

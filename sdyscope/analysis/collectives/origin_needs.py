@@ -553,11 +553,13 @@ class Needs:
     def is_joined(self, op: Op, transfer: Transfer) -> bool:
         """Whether it is a block of all that an op joins, and as large as none of what it takes.
 
-        A permutation is not where it joins along the axes, which is then what it is moved for.
+        XLA may join as what it takes is sharded, and move the result then. A permutation is not
+        where it joins along the axes, which is then what it is moved for.
         """
-        given = self.operands(op)
+        given, shape = self.operands(op), self.decided.shape((op.id, 0)) or ()
+        blocks = [_local(shape, self.decided.axes(value)) for value in given if shape]
         return (
-            transfer.elements == math.prod(self.block((op.id, 0)))
+            transfer.elements in map(math.prod, [self.block((op.id, 0)), *blocks])
             and transfer.elements not in {math.prod(self.block(value)) for value in given}
             and (
                 transfer.kind == "all-to-all"

@@ -177,15 +177,16 @@ class _Search:
 
         Of one before the last XLA may leave the move alone, without a name.
         """
-        values, ops = transfer.values, list(transfer.ops) if transfer.is_permutation else []
-        for op in ops:
-            if kind_of(op) not in REACHING:
-                continue
-            for value in self.around.operands(op):
-                maker = self.graph.ops[value[0]]
-                if kind_of(maker) in REACHING and maker not in ops:
-                    ops.append(maker)
-        return any(not values.isdisjoint(self.around.operands(op)) for op in ops[len(transfer.ops):])
+        if not transfer.is_permutation:
+            return False
+        behind = [op for op in transfer.ops if kind_of(op) in REACHING]
+        for op in behind:
+            given = self.around.operands(op)
+            if not transfer.values.isdisjoint(given):
+                return op not in transfer.ops
+            makers = (self.graph.ops[value[0]] for value in given)
+            behind += [each for each in makers if kind_of(each) in REACHING and each not in behind]
+        return False
 
     def is_moved_by_maker(self, transfer: Transfer) -> bool:
         """Whether an op moved its own result, as what it is given or gives has it.
@@ -518,6 +519,9 @@ class _Search:
             return self.around.is_joined(op, transfer)
         if kind not in REMADE or op not in transfer.makers:
             return False
+        if kind == "gather":
+            # Its indices are masked and clamped under its name, too.
+            return transfer.elements == math.prod(self.around.block((op.id, 0)))
         if kind != "sort":
             return True
         given = self.around.operands(op)
@@ -561,6 +565,23 @@ class _Search:
                 return self.of_needs(needs, steps, ops, transfer)
         return self.moved_before(ops, transfer)
 
+    def constrained_before(self, ops: Sequence[Op], transfer: Transfer) -> list[Need]:
+        """The constraints that need a followed value, before the ops it was followed to take it.
+
+        XLA leaves nothing of them that the value could have been followed to.
+        """
+        if not transfer.part.is_followed:
+            return []
+        constraints: list[Op] = []
+        reached = self.around.operands(*ops)
+        for value in reached:
+            op = self.graph.ops[value[0]]
+            if value in transfer.values and op.is_constraint:
+                constraints.append(op)
+                reached += self.around.operands(op)[:1]
+        needs = self.needs(constraints, transfer.axes)
+        return [need for need in needs if need.op in constraints and need.value in transfer.values]
+
     def without_needs(self, ops: Sequence[Op], transfer: Transfer) -> CollectiveOrigin | None:
         """What XLA moves for ops of which none needs a value on the axes otherwise."""
         part = transfer.part
@@ -570,6 +591,8 @@ class _Search:
         before = self.moved_before(ops, transfer, only=part.is_followed) or self.exchanged_before(
             ops, transfer, transfer.values if part.is_followed else None
         )
+        if before is None and (needs := self.constrained_before(ops, transfer)):
+            return self.of_needs(needs, 0, ops, transfer)
         if before is None and part.named_after == "value":
             return self.of_op(ops, transfer, transfer.values)
         return before

@@ -108,7 +108,7 @@ def stage(
     shown = read.with_parts(lambda _, part: replace(part, origin=origin))
     (gather,) = shown.collectives
     kind, groups, size, sent = shown_key(gather, 8)
-    way = AuditedWay([number_of[maker]], [], [], COLUMNS, [(taker, WHOLE)], [WHOLE])
+    way = AuditedWay([number_of[maker]], [], [], COLUMNS, [], [(taker, WHOLE)], [WHOLE])
     move = AuditedMove(
         [taker],
         is_returned=False,
