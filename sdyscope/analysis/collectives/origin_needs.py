@@ -551,15 +551,22 @@ class Needs:
         return any(sizes_of(self.block(value)) in transfer.sizes for value in results(op))
 
     def is_joined(self, op: Op, transfer: Transfer) -> bool:
-        """Whether it is a block of all that an op joins, and as large as none of what it takes.
+        """Whether it is a block of all that an op joins, and no block of anything that it takes.
 
-        XLA may join as what it takes is sharded, and move the result then. A permutation is not
-        where it joins along the axes, which is then what it is moved for.
+        By its size along the dimension that it joins; or else by as many elements as only that has.
+        A permutation is not where it joins along the axes, which is then what it is moved for.
         """
-        given, shape = self.operands(op), self.decided.shape((op.id, 0)) or ()
-        blocks = [_local(shape, self.decided.axes(value)) for value in given if shape]
+        given, dim = self.operands(op), op.attributes.get("dimension")
+        shapes = [shape for value in given if (shape := self.decided.shape(value)) is not None]
+        if isinstance(dim, int) and any(
+            len(piece) == len(shape) and all(piece[dim] > shape[dim] for shape in shapes)
+            for piece in transfer.pieces
+            for shape in shapes[:1]
+        ):
+            return True
         return (
-            transfer.elements in map(math.prod, [self.block((op.id, 0)), *blocks])
+            not transfer.part.before
+            and transfer.elements == math.prod(self.block((op.id, 0)))
             and transfer.elements not in {math.prod(self.block(value)) for value in given}
             and (
                 transfer.kind == "all-to-all"

@@ -514,7 +514,7 @@ class _Search:
     def is_remade(self, op: Op, transfer: Transfer) -> bool:
         """Whether what an op makes is moved, which XLA makes with axes of its choice."""
         kind, axes, calls = kind_of(op), transfer.axes, transfer.calls
-        if kind == "concatenate" and not transfer.part.before:
+        if kind == "concatenate":
             # What makes its pieces was followed to, not the op.
             return self.around.is_joined(op, transfer)
         if kind not in REMADE or op not in transfer.makers:
