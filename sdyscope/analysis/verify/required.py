@@ -225,13 +225,17 @@ class _Causes:
         return self.value(origin, given) == "agrees"
 
     def is_mapped(self, number: int) -> bool:
-        """Whether an op is in the body of a `shard_map`."""
-        op = self.graph.ops[self.node_of[number]] if number in self.node_of else None
-        while op is not None and op.parent is not None:
-            op = self.graph.ops[op.parent]
-            if op.mnemonic == SHARD_MAP:
-                return True
-        return False
+        """Whether an op is in the body of a `shard_map`, or in what that calls."""
+        if number not in self.node_of:
+            return False
+        op, *calls = self.graph.called_from(self.graph.ops[self.node_of[number]])
+        around = [each.parent for each in (op, *calls)]
+        for node in around:
+            if node is not None:
+                around.append(self.graph.ops[node].parent)
+        nodes = {node for node in around if node is not None}
+        is_called = any(map(self.graph.calls_shard_map_body, calls))
+        return is_called or any(self.graph.ops[node].mnemonic == SHARD_MAP for node in nodes)
 
     @cached_property
     def by_source(self) -> dict[ValueId, set[str]]:
