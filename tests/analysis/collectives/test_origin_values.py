@@ -2052,3 +2052,16 @@ def test_what_a_constraint_moves_is_not_for_what_takes_that() -> None:
     ((_, _, origin),) = parts_of(collectives_of(step, x, mesh=CUBE))
     assert (origin.op, origin.uncertain) == ("sharding_constraint", False)
     assert (spec_text(origin.before), spec_text(origin.after)) == ("P('a', 'b')", "P('b', 'a')")
+
+
+def test_what_was_followed_to_an_op_is_what_that_takes_be_it_moved_before() -> None:
+    """What is exchanged has neither axes nor shape of any block of the first product's weights."""
+
+    def step(x: Any, w: Any, u: Any) -> Any:
+        product = jnp.einsum("bd,eb->ed", jnp.tanh(x) @ w, u)
+        return constrained(product, None, ("data", "model"))
+
+    x, w = abstract((16, 8), "model"), abstract((8, 24), "model")
+    parts = parts_of(collectives_of(jax.jit(step), x, w, abstract((40, 16), "data", "model")))
+    (origin,) = of_kind(parts, "all-to-all")
+    assert (origin.value, origin.op, origin.uncertain) == ("w", "dot_general", False)
