@@ -40,6 +40,24 @@ def rearranged_dims(op: Op, shape: Sequence[int]) -> frozenset[int]:
     return frozenset()
 
 
+def cuts_ends_only(op: Op) -> bool:
+    """Whether an op is a slice, or a padding by less than nothing, that cuts only the ends off.
+
+    Every element that is left stays where it is, counted from the start of its dimension.
+
+    Args:
+        op: the op.
+    """
+    match op.mnemonic:
+        case "slice":
+            starts, strides = op.integers("start_indices"), op.integers("strides")
+            return not any(starts) and all(stride == 1 for stride in strides)
+        case "pad":
+            before = (*op.integers("edge_padding_low"), *op.integers("interior_padding"))
+            return not any(before) and all(size <= 0 for size in op.integers("edge_padding_high"))
+    return False
+
+
 def operand_given_back(op: Op, shapes: Sequence[Sequence[int] | None]) -> int | None:
     """Which operand is the result of an op that cuts, joins, pads, turns or sorts nothing.
 

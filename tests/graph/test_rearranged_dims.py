@@ -6,7 +6,7 @@ import pytest
 from jax import lax
 
 from sdyscope.graph import build
-from sdyscope.graph.rearranged_dims import operand_given_back
+from sdyscope.graph.rearranged_dims import cuts_ends_only, operand_given_back
 
 X = jax.ShapeDtypeStruct((4, 8, 1), jnp.float32)
 
@@ -46,3 +46,21 @@ def test_the_operand_that_an_op_gives_back(kind, function, operand):
     values = [*graph.operand_values[op.id], (op.id, 0)]
     shapes = [graph.ops[node].types[result].static_shape for node, result in values]
     assert operand_given_back(op, shapes) == operand
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "is_cut"),
+    [
+        ("slice", lambda x: x[:3], True),
+        ("slice", lambda x: x[1:], False),
+        ("slice", lambda x: x[:3:2], False),
+        ("pad", lambda x: lax.pad(x, 0.0, [(0, 0, 0), (0, -1, 0), (0, 0, 0)]), True),
+        ("pad", lambda x: lax.pad(x, 0.0, [(0, 0, 0), (0, 1, 0), (0, 0, 0)]), False),
+        ("pad", lambda x: lax.pad(x, 0.0, [(0, 0, 0), (-1, 0, 0), (0, 0, 0)]), False),
+        ("pad", lambda x: lax.pad(x, 0.0, [(0, 0, 0), (0, -1, 1), (0, 0, 0)]), False),
+        ("reverse", lambda x: lax.rev(x, (1,)), False),
+    ],
+)
+def test_what_cuts_off_ends_and_moves_nothing(kind, function, is_cut):
+    graph = build(jax.jit(function).lower(X).compiler_ir("stablehlo"))
+    assert cuts_ends_only(next(op for op in graph.ops if op.mnemonic == kind)) is is_cut

@@ -22,9 +22,10 @@ from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph, scope_in
+from sdyscope.graph.op_kinds import is_elementwise
 
 #: Ops of which XLA chooses how to make their result, by what it is made of.
-REMADE: Final = PRODUCTS | {"reduce", "scatter"}
+REMADE: Final = PRODUCTS | {"gather", "reduce", "scatter", "sort"}
 
 
 class Communications:
@@ -81,7 +82,9 @@ class Communications:
             callers=part.callers if op.source is None else op.location.callers,
             tags=part.makers,
             # Else nothing tells whether it is what that makes, or what it takes.
-            makers=part.makers if part.own and kind_of(op) in REMADE else (),
+            makers=part.makers
+            if part.own and (kind_of(op) in REMADE or is_elementwise(op.kind))
+            else (),
             result=None,
             named_after="op",
         )

@@ -221,7 +221,14 @@ class MadeFor:
                 named_after="value",
                 is_own=exactly.is_own,
             )
-        return Purpose(tuple(instructions), (), by, result=result, named_after="value")
+        return Purpose(
+            tuple(instructions),
+            (),
+            by,
+            result=result,
+            named_after="value",
+            is_own=exactly.is_own,
+        )
 
     def of_nothing(
         self,

@@ -35,7 +35,7 @@ from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.custom_calls import collective_of, primitive_of
 from sdyscope.graph.op_kinds import BARRIERS, is_elementwise
-from sdyscope.graph.rearranged_dims import rearranged_dims
+from sdyscope.graph.rearranged_dims import cuts_ends_only, rearranged_dims
 from sdyscope.graph.same_dims import same_dims
 from sdyscope.graph.summed_dims import free_dims, spatial_dims, summed_dims
 from sdyscope.values.mesh import AxisRef
@@ -551,13 +551,22 @@ class Needs:
         return any(sizes_of(self.block(value)) in transfer.sizes for value in results(op))
 
     def is_joined(self, op: Op, transfer: Transfer) -> bool:
-        """Whether it is a block of all that an op joins, and as large as none of what it takes.
+        """Whether it is a block of all that an op joins, and no block of anything that it takes.
 
+        By its size along the dimension that it joins; or else by as many elements as only that has.
         A permutation is not where it joins along the axes, which is then what it is moved for.
         """
-        given = self.operands(op)
+        given, dim = self.operands(op), op.attributes.get("dimension")
+        shapes = [shape for value in given if (shape := self.decided.shape(value)) is not None]
+        if isinstance(dim, int) and any(
+            len(piece) == len(shape) and all(piece[dim] > shape[dim] for shape in shapes)
+            for piece in transfer.pieces
+            for shape in shapes[:1]
+        ):
+            return True
         return (
-            transfer.elements == math.prod(self.block((op.id, 0)))
+            not transfer.part.before
+            and transfer.elements == math.prod(self.block((op.id, 0)))
             and transfer.elements not in {math.prod(self.block(value)) for value in given}
             and (
                 transfer.kind == "all-to-all"
@@ -641,13 +650,27 @@ class Needs:
                 for op, edge in users
                 if op.is_form
                 or (edge.operand == 0 and self.decided.is_reshape(op))
-                or self.decided.given_back(op) == value
+                or value in (self.decided.given_back(op), self.kept_in_place(op))
             )
             for further in (*self.boundaries.passed.get(value, ()), *forms):
                 if further not in seen and further[0] not in others:
                     seen.add(further)
                     reached.append(further)
         return seen
+
+    def kept_in_place(self, op: Op) -> ValueId | None:
+        """The operand of which every device has the block that it has of the result, too.
+
+        Of an op that only cuts padding off so XLA leaves nothing (`spmd_partitioner.cc`,
+        `HandlePad`, `HandleSlice`). None of any other op.
+        """
+        if not cuts_ends_only(op):
+            return None
+        value, result = self.operands(op)[0], (op.id, 0)
+        axes = self.decided.axes(value)
+        is_known = any(axes) and None not in map(self.decided.shape, (value, result))
+        is_same = is_known and axes == self.decided.axes(result)
+        return value if is_same and self.block(value) == self.block(result) else None
 
     def conflicting(self, need: Need, axes: tuple[AxisPart, ...]) -> list[ValueId]:
         """The other tensors of the op that are sharded on the axes, and not where the value is."""

@@ -105,10 +105,14 @@ class _Search:
     def with_origin(self, collective: Collective, part: Part) -> Part:
         """A tensor with its origin; its line is the op's where the compiler kept none."""
         transfer = self.communications.transfer(collective, part)
+        is_between = False
         if transfer.part.named_after == "value" and not self.leads(transfer):
             # The op makes its own result as it is needed.
+            is_between = self.may_be_between(transfer)
             transfer = self.communications.for_maker(transfer)
         part, origin = transfer.part, self.origin(transfer)
+        if is_between and origin.kind != "unknown":
+            origin = replace(origin, uncertain=True)
         if part.is_followed and origin.kind != "unknown":
             origin = replace(origin, followed=True)
         if part.source is None:
@@ -149,6 +153,8 @@ class _Search:
         at_edges = transfer.is_permutation and any(kind_of(op) in REACHING for op in makers)
         if any(not at_edges or self.is_surely_moved(need, transfer) for need in needs):
             return True
+        if self.is_moved_by_maker(transfer):
+            return False
         # What an op makes has no dimension that it sums, along which it could be gathered.
         for_maker = [
             self.around.misfit(need, transfer)
@@ -165,6 +171,35 @@ class _Search:
             )
         moved_for = [self.moved_before(near, transfer) is not None for near in (ops, makers)]
         return moved_for != [False, True]
+
+    def may_be_between(self, transfer: Transfer) -> bool:
+        """Whether any of several ops can be what edges are moved for, each given by the one before.
+
+        Of one before the last XLA may leave the move alone, without a name.
+        """
+        if not transfer.is_permutation:
+            return False
+        behind = [op for op in transfer.ops if kind_of(op) in REACHING]
+        for op in behind:
+            given = self.around.operands(op)
+            if not transfer.values.isdisjoint(given):
+                return op not in transfer.ops
+            makers = (self.graph.ops[value[0]] for value in given)
+            behind += [each for each in makers if kind_of(each) in REACHING and each not in behind]
+        return False
+
+    def is_moved_by_maker(self, transfer: Transfer) -> bool:
+        """Whether an op moved its own result, as what it is given or gives has it.
+
+        That is so where nothing that it was followed to needs it otherwise, over whatever axes.
+        """
+        part = transfer.part
+        if not part.own or not (transfer.is_exchange or part.before):
+            return False
+        if not all(kind_of(op) in REMADE for op in transfer.makers):
+            return False
+        needs = self.needs(transfer.ops, self.around.every_axis)
+        return not any(need.value in transfer.values for need in needs)
 
     def is_bare(self, values: Sequence[ValueId]) -> bool:
         """Whether all of some values are known to have no sharding at all."""
@@ -455,18 +490,10 @@ class _Search:
         if part.is_followed or not (transfer.is_exchange or part.before or part.own):
             return None
         for op in ops:
-            value = op.id, 0
-            if kind_of(op) == "concatenate" and not part.before:
-                # What makes its pieces was followed to, not the op.
-                is_remade = self.around.is_joined(op, transfer)
-            else:
-                is_remade = (
-                    op in transfer.makers
-                    and kind_of(op) in REMADE
-                    and self.around.is_alike(value, transfer)
-                )
-            if not is_remade:
+            alike = [value for value in results(op) if self.around.is_alike(value, transfer)]
+            if not alike or not self.is_remade(op, transfer):
                 continue
+            value = alike[0]
             # What is cut besides, and then gathered, is over axes that it does not have.
             has_axes = self.around.carried(value, transfer.axes)
             own = transfer.axes if has_axes else self.around.every_axis
@@ -480,8 +507,32 @@ class _Search:
                     after=self.decided.spec(value),
                     annotations=tuple(distinct(needed)),
                     needed_together=self.origins.together(taken, own, calls),
+                    uncertain=len(alike) > 1,
                 )
         return None
+
+    def is_remade(self, op: Op, transfer: Transfer) -> bool:
+        """Whether what an op makes is moved, which XLA makes with axes of its choice."""
+        kind, axes, calls = kind_of(op), transfer.axes, transfer.calls
+        if kind == "concatenate":
+            # What makes its pieces was followed to, not the op.
+            return self.around.is_joined(op, transfer)
+        if kind not in REMADE or op not in transfer.makers:
+            return False
+        if kind == "gather":
+            # Its indices are masked and clamped under its name, too.
+            return transfer.elements == math.prod(self.around.block((op.id, 0)))
+        if kind != "sort":
+            return True
+        given = self.around.operands(op)
+        if not any(self.around.is_rearranged(Need(value, op), axes) for value in given):
+            return False
+        # That it rearranges what it is given says more, where that has the axes from there alone.
+        has, wanted = (
+            {each.key for each in self.origins.annotations(values, axes, "has", calls)}
+            for values in (given, results(op))
+        )
+        return not wanted <= has
 
     def returned(self, transfer: Transfer) -> CollectiveOrigin | None:
         """A value that the program returns with another sharding than it has."""
@@ -514,6 +565,23 @@ class _Search:
                 return self.of_needs(needs, steps, ops, transfer)
         return self.moved_before(ops, transfer)
 
+    def constrained_before(self, ops: Sequence[Op], transfer: Transfer) -> list[Need]:
+        """The constraints that need a followed value, before the ops it was followed to take it.
+
+        XLA leaves nothing of them that the value could have been followed to.
+        """
+        if not transfer.part.is_followed:
+            return []
+        constraints: list[Op] = []
+        reached = self.around.operands(*ops)
+        for value in reached:
+            op = self.graph.ops[value[0]]
+            if value in transfer.values and op.is_constraint:
+                constraints.append(op)
+                reached += self.around.operands(op)[:1]
+        needs = self.needs(constraints, transfer.axes)
+        return [need for need in needs if need.op in constraints and need.value in transfer.values]
+
     def without_needs(self, ops: Sequence[Op], transfer: Transfer) -> CollectiveOrigin | None:
         """What XLA moves for ops of which none needs a value on the axes otherwise."""
         part = transfer.part
@@ -523,6 +591,8 @@ class _Search:
         before = self.moved_before(ops, transfer, only=part.is_followed) or self.exchanged_before(
             ops, transfer, transfer.values if part.is_followed else None
         )
+        if before is None and (needs := self.constrained_before(ops, transfer)):
+            return self.of_needs(needs, 0, ops, transfer)
         if before is None and part.named_after == "value":
             return self.of_op(ops, transfer, transfer.values)
         return before

@@ -73,8 +73,8 @@ def _with_rematerialization(part: Part, remade: Sequence[Rematerialization]) -> 
     origin = part.origin
     if origin is None or origin.kind != "resharding":
         return part
-    if not (_is_whole(origin.after) or (origin.after is None and part.moved_on)):
-        return part
+    if not part.moved_on or not (origin.after is None or _is_whole(origin.after)):
+        return part  # Of a move that comes to nothing XLA's log warns, too.
     wanted = {_spec(move.moved_to) for move in remade if _is_about(move, part, origin)}
     if not wanted:
         return part

@@ -118,7 +118,12 @@ class _Causes:
         if not on_it:
             return  # What is said of another value says nothing of this one.
         if origin.before is not None:
-            given = [None if self.is_block(origin, way) else way.given for way in on_it]
+            # As what makes it gives it, or a constraint on the way: the sentence says not which.
+            given = [
+                None if self.is_block(origin, way) else blocks
+                for way in on_it
+                for blocks in (way.given, *way.constrained)
+            ]
             yield (
                 _best(self.alike(origin.before, [each]) for each in given),
                 disagreement(
@@ -208,11 +213,29 @@ class _Causes:
     def is_block(self, origin: CollectiveOrigin, way: AuditedWay) -> bool:
         """Whether a cause names what a `shard_map` gives, of which what is moved is a block.
 
-        Layouts on the way are those of the block then.
+        Or the block of what it takes, of which that is moved. Layouts on the way are not those of
+        what is named then.
         """
+        named = self.op_names.of(origin)
+        moved = [self.numbers.get(node, -1) for node, _ in self.moved(way)]
+        if named and all(map(self.is_mapped, named)) and not any(map(self.is_mapped, moved)):
+            return True
         values = self.gone_on(self.moved(way))
         given = [each for value in values for each in self.out_of_map(value)]
         return self.value(origin, given) == "agrees"
+
+    def is_mapped(self, number: int) -> bool:
+        """Whether an op is in the body of a `shard_map`, or in what that calls."""
+        if number not in self.node_of:
+            return False
+        op, *calls = self.graph.called_from(self.graph.ops[self.node_of[number]])
+        around = [each.parent for each in (op, *calls)]
+        for node in around:
+            if node is not None:
+                around.append(self.graph.ops[node].parent)
+        nodes = {node for node in around if node is not None}
+        is_called = any(map(self.graph.calls_shard_map_body, calls))
+        return is_called or any(self.graph.ops[node].mnemonic == SHARD_MAP for node in nodes)
 
     @cached_property
     def by_source(self) -> dict[ValueId, set[str]]:
@@ -275,7 +298,9 @@ class _Causes:
         if any(self.audited.ops[op].is_constraint for op in named if op != RETURN):
             # It leaves nothing, and is where what takes its result is, or somewhere on the way.
             arrived += way.passed
-        return [None] * len(arrived) if self.is_block(origin, way) else arrived
+        # An op makes its own result, before it moves that, with axes of XLA's choice.
+        is_own = not named.isdisjoint(way.makers)
+        return [None] * len(arrived) if is_own or self.is_block(origin, way) else arrived
 
     def alike(self, spec: Spec, layouts: Sequence[Blocks | None]) -> _Verdict:
         """Whether a sharding lays a value out as one of some layouts, all that can be meant."""

@@ -79,6 +79,7 @@ class AuditedWay(msgspec.Struct, frozen=True):
         arguments: which arguments of the program it is.
         calls: numbers of the ops around the makers: functions that were called, and loops.
         given: the layout that it has there; None where that is not known.
+        constrained: the layouts that constraints gave it before the collective, likewise.
         arrived: each op that takes what it becomes, or -1 where the program returns that, with the
             layout in which it arrives there; None where that is not known.
         passed: the layouts on the way, likewise: that which the collective gives, and that behind
@@ -89,6 +90,7 @@ class AuditedWay(msgspec.Struct, frozen=True):
     arguments: list[int]
     calls: list[int]
     given: Blocks | None
+    constrained: list[Blocks | None]
     arrived: list[tuple[int, Blocks | None]]
     passed: list[Blocks | None]
 

@@ -66,6 +66,7 @@ class _Traced:
         arguments: the arguments that it is.
         calls: the ops around these: functions that were called, and loops.
         given: its layout there.
+        constrained: those that constraints gave it on the way.
         pieces: what devices hold of it here.
     """
 
@@ -73,6 +74,7 @@ class _Traced:
     arguments: frozenset[int] = frozenset()
     calls: frozenset[int] = frozenset()
     given: Blocks | None = None
+    constrained: tuple[Blocks | None, ...] = ()
     pieces: Pieces | None = None
 
     @property
@@ -127,6 +129,7 @@ class Ways:
             arguments=sorted(begin.arguments),
             calls=sorted(begin.calls),
             given=begin.given,
+            constrained=list(begin.constrained),
             arrived=arrived,
             passed=passed,
         )
@@ -216,7 +219,10 @@ class Ways:
         if instruction.opcode in _MOVING:
             before = self.traced(DumpedValue(operands[0]))
             pieces = before.pieces and self.moves.moved(instruction, before.pieces)
-            return replace(before, pieces=pieces)
+            moved = replace(before, pieces=pieces)
+            if self.is_constraint(instruction):
+                moved = replace(moved, constrained=(*moved.constrained, moved.blocks))
+            return moved
         named = named_ops(instruction.op_name)
         if instruction.opcode in SUMS and len(named) == 1 and named[0] < len(self.laid.ops):
             return self._result_of(named[0], instruction)
@@ -263,6 +269,12 @@ class Ways:
         if shape is None or any(len(row) != len(shape) for row in layout.blocks):
             return None
         return Pieces.of(layout, shape, self.devices)
+
+    def is_constraint(self, instruction: DumpedInstruction) -> bool:
+        """Whether it is what XLA leaves of a constraint: a copy in the layout that this gives."""
+        named = [op for op in named_ops(instruction.op_name) if op < len(self.laid.ops)]
+        is_copy = instruction.opcode == "copy" and bool(named)
+        return is_copy and all(self.laid.ops[op].is_constraint for op in named)
 
     def op_of(self, instruction: DumpedInstruction) -> int | None:
         """The op that an instruction is; None where XLA put it in between."""

@@ -116,13 +116,20 @@ def test_a_rematerialization_that_is_cut_short_says_so():
         assert rematerialization.is_cut == (length < end), WARNING[:length]
 
 
-def required(log: str, primitive: str = "dot_general", value: str = "sin in layer"):
-    """The sharding that is required of what is gathered whole, with this log."""
+def required(
+    log: str,
+    primitive: str = "dot_general",
+    value: str = "sin in layer",
+    taken: str = "dynamic-slice",
+):
+    """The sharding that is required of what is gathered whole and then taken, with this log."""
+    name = f'metadata={{op_name="jit(step)/layer/{primitive}"}}'
     module = read_hlo(f"""HloModule m, num_partitions=8
 
 ENTRY e {{
   %p = f32[2,16,16] parameter(0)
-  ROOT %g = f32[8,16,32] all-gather(%p), channel_id=1, replica_groups=[1,8]<=[8], metadata={{op_name="jit(step)/layer/{primitive}"}}
+  %g = f32[8,16,32] all-gather(%p), channel_id=1, replica_groups=[1,8]<=[8], {name}
+  ROOT %d = f32[8,2,32] {taken}(%g), dynamic_slice_sizes={{8,2,32}}, {name}
 }}
 """)
     read = collectives(module, [MESH])
@@ -150,6 +157,8 @@ def test_what_is_gathered_whole_is_needed_as_the_log_says():
     whole, after = "P(None, None, None)", "P(None, ('a', 'b', 'c'), None)"
     assert required(WARNING, primitive="sharding_constraint") == after
     assert required(WARNING, value="sharding_constraint in layer") == after
+    # Nothing cuts it: what the log warns of came to nothing.
+    assert required(WARNING, primitive="sharding_constraint", taken="negate") == whole
     # Of another op; of another size; from another sharding.
     assert required(WARNING) == whole
     assert required(WARNING.replace("f32[2,", "f32[4,"), "sharding_constraint") == whole

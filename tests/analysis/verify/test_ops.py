@@ -19,7 +19,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.models import mlp
 from sdyscope.stages import compat
 from sdyscope.stages.audit.audit import audit
-from sdyscope.stages.audit.facts import AuditedCollective, AuditedMove, AuditedOp
+from sdyscope.stages.audit.facts import AuditedCollective, AuditedMove, AuditedOp, AuditedWay
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 
@@ -244,7 +244,11 @@ OPS = [
     AuditedOp("sdy.sharding_constraint", ["tensor<8xf32>"], [(0, -1, 0)]),
     AuditedOp("stablehlo.sine", ["tensor<8xf32>"], [(1, -1, 0)]),
     AuditedOp("func.return", [], [(1, -1, 0)]),
+    AuditedOp("func.call", ["tensor<8xf32>"], [(0, -1, 0)]),
+    AuditedOp("stablehlo.tanh", ["tensor<8xf32>"], []),
 ]
+#: A value that goes on in the function that a call gives it.
+INSIDE = AuditedWay([0], [], [], None, [], [(4, None), (5, None)], [])
 
 
 @pytest.mark.parametrize(
@@ -266,6 +270,10 @@ OPS = [
         ([2], AuditedMove([2, 0], False, True, True, False), 2, "agrees"),
         ([2], AuditedMove([2, 0], False, True, True, False), 0, "not told apart"),
         ([2], AuditedMove([2], False, True, True, False), 0, "disagrees"),
+        # What a call is given goes on in its function, if that is the way of it.
+        ([0], AuditedMove([4], False, True, False, True, INSIDE), 5, "agrees"),
+        ([0], AuditedMove([4], False, True, False, True), 5, "disagrees"),
+        ([0], AuditedMove([2], False, True, False, True, INSIDE), 5, "disagrees"),
         # After nothing.
         ([], AuditedMove([2], True, False, False, True), 2, "agrees"),
         ([], AuditedMove([2], True, False, False, True), None, "agrees"),

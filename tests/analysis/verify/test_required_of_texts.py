@@ -71,6 +71,24 @@ def mapped(x: Any, _: Any) -> Any:
     return jnp.cos(over(x))
 
 
+def plain(x: Any, _: Any) -> Any:
+    """An op behind another."""
+    return jnp.cos(jnp.sin(x))
+
+
+def taken(x: Any, _: Any) -> Any:
+    """A `shard_map` that takes what an op makes."""
+    rows = P("data")
+    over = jax.shard_map(
+        jnp.tanh,
+        mesh=compat.abstract_mesh(MESH),
+        in_specs=rows,
+        out_specs=rows,
+        axis_names={"data"},
+    )
+    return over(jnp.sin(x))
+
+
 def stage(
     step: Any,
     partitioner: str,
@@ -78,8 +96,11 @@ def stage(
     maker: str,
     before: PartitionSpec,
     after: PartitionSpec,
+    *,
+    constrained: tuple[Blocks, ...] = (),
+    taken_by: str = "cosine",
 ) -> AuditedStage:
-    """What is compared of a gather for a cosine.
+    """What is compared of a gather for a cosine, or another op.
 
     Args:
         step: the program.
@@ -88,6 +109,8 @@ def stage(
         maker: the kind of the op that makes what XLA moves, with its columns over `model`.
         before: how the cause says that it is sharded.
         after: how it says that the cosine requires it; XLA gives that whole columns.
+        constrained: the layouts that constraints gave it before it was gathered.
+        taken_by: the kind of the op that takes it in place of the cosine.
     """
     mesh = compat.abstract_mesh(MESH)
     arguments = [
@@ -101,14 +124,16 @@ def stage(
         AuditedOp(graph.ops[node].kind, [], [], graph.ops[node].call_target or "")
         for node in numbers(graph)
     ]
-    taker = number_of["cosine"]
+    taker = number_of[taken_by]
     scope, op, source = OpNames(graph).names[taker]
     origin = CollectiveOrigin("resharding", value, before, after, op, scope, source, ())
     read = collectives(read_hlo(GATHER), program.meshes.values(), {})
     shown = read.with_parts(lambda _, part: replace(part, origin=origin))
     (gather,) = shown.collectives
     kind, groups, size, sent = shown_key(gather, 8)
-    way = AuditedWay([number_of[maker]], [], [], COLUMNS, [(taker, WHOLE)], [WHOLE])
+    way = AuditedWay(
+        [number_of[maker]], [], [], COLUMNS, list(constrained), [(taker, WHOLE)], [WHOLE]
+    )
     move = AuditedMove(
         [taker],
         is_returned=False,
@@ -177,3 +202,24 @@ def test_the_shardings_of_what_a_body_makes_are_compared(partitioner: str) -> No
     assert (right.compared, right.disagreements, right.left_out) == (3, (), {})
     wrong = stage(mapped, partitioner, "sin", "sine", NONE, OVER_MODEL)
     assert len(wrong.disagreements) == 2
+
+
+def test_a_constraint_on_the_way_gives_a_value_another_sharding(partitioner: str) -> None:
+    """The value has one name before it and behind."""
+    cells = [[device // 2, device % 2] for device in range(8)]
+    right = stage(plain, partitioner, "sin", "sine", BOTH, NONE, constrained=(cells,))
+    assert (right.compared, right.disagreements) == (3, ())
+    wrong = stage(plain, partitioner, "sin", "sine", BOTH, NONE, constrained=(WHOLE,))
+    assert len(wrong.disagreements) == 1
+
+
+def test_what_an_op_moves_of_its_own_was_not_made_as_decided(partitioner: str) -> None:
+    compared = stage(plain, partitioner, "sin", "sine", OVER_MODEL, BOTH, taken_by="sine")
+    assert (compared.compared, compared.disagreements) == (2, ())
+    assert compared.left_out == {"not followed": 1}
+
+
+def test_the_block_in_a_shard_map_is_not_the_whole_that_it_takes(partitioner: str) -> None:
+    compared = stage(taken, partitioner, "sin", "sine", NONE, OVER_DATA, taken_by="tanh")
+    assert (compared.compared, compared.disagreements) == (1, ())
+    assert compared.left_out == {"not followed": 2}

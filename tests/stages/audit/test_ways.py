@@ -22,6 +22,7 @@ OPS = [
     AuditedOp("stablehlo.transpose", ["tensor<4x4xf32>"], []),
     AuditedOp("stablehlo.while", ["tensor<i32>", "tensor<4x4xf32>"], []),
     AuditedOp("stablehlo.cosine", ["tensor<4x4xf32>"], []),
+    AuditedOp("sdy.sharding_constraint", ["tensor<4x4xf32>"], []),
 ]
 LAYOUTS = {
     0: Layout("", ROWS),
@@ -66,6 +67,11 @@ metadata={op_name="audit1."}
 metadata={op_name="audit1."}
 
   %mine = f32[4,4] all-gather(%v), GROUPS, dimensions={0}, metadata={op_name="v"}
+  %first = f32[4,4] all-gather(%v), GROUPS, dimensions={0}, metadata={op_name="v"}
+  %kept = f32[4,2] dynamic-slice(%first, %zero, %at), dynamic_slice_sizes={4,2}
+  %said = f32[4,2] copy(%kept), metadata={op_name="audit5."}
+  %again = f32[4,4] all-gather(%said), GROUPS, dimensions={1}, metadata={op_name="audit4."}
+
   %turned = f32[4,4] transpose(%mine), dimensions={1,0}, metadata={op_name="audit0."}
   %cosine = f32[4,4] cosine(%turned), metadata={op_name="audit4."}
 
@@ -111,6 +117,12 @@ def test_what_a_loop_carries_is_what_it_begins_with_and_what_it_gives_itself(way
     assert moved.makers == [0, 1, 3]
     assert moved.given == ROWS
     assert moved.arrived == [(3, WHOLE), (1, WHOLE)]
+
+
+def test_the_layout_that_a_constraint_gives_on_the_way_is_kept(ways):
+    moved = way(ways, "again")
+    assert (moved.arguments, moved.given, moved.constrained) == ([0], ROWS, [COLUMNS])
+    assert way(ways, "mine").constrained == []
 
 
 def test_what_is_made_on_the_way_is_not_followed(ways):
