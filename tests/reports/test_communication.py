@@ -166,7 +166,7 @@ def test_what_a_loop_runs_counts_as_often_everywhere(open_page):
     page = open_page(looped.html, "#communication")
     assert page.inner_text("[data-slot=count]") == "5 collectives"
     assert "in 5 collectives" in page.inner_text(".view[data-view=communication]")
-    table = largest(looped.report.comms)
+    table = largest(None, looped.report.comms)
     assert [row.text for row in table.rows if isinstance(row, Heading)] == ["all 5 collectives"]
 
 
