@@ -173,15 +173,20 @@ class Staged(Once):
         return next((module.device_order for module in self.lowered.values()), ())
 
     @property
+    def device_platform(self) -> str:
+        """What JAX calls their platform: ``cpu``, ``gpu``, ``tpu``; empty likewise."""
+        if self.is_compiled:
+            return ""
+        return next((module.device_platform for module in self.lowered.values()), "")
+
+    @property
     def authors_order(self) -> tuple[int, ...]:
         """The same where nobody but the mesh's author decides the order: on CPU; empty elsewhere.
 
         On accelerators JAX orders devices by their links (``jax.make_mesh``), so that one program
         has another order on each kind.
         """
-        order = self.device_order
-        platforms = {module.device_platform for module in self.lowered.values()} if order else {""}
-        return order if platforms == {"cpu"} else ()
+        return self.device_order if self.device_platform == "cpu" else ()
 
     @cached_property
     def lowered(self) -> Mapping[Partitioner, LoweredModule]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 
-from sdyscope.analysis.naming.next_values import gradients
+from sdyscope.analysis.naming.next_values import relations
 from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.annotations import Annotation
 from sdyscope.facts.recompiles import ArgumentChange, OpChange, Recompile
@@ -281,10 +281,14 @@ def _returned(before: _Program) -> dict[int, tuple[str, object]]:
         return {}
     leaves = {kind: [*map(Leaf.of, ours)] for kind, ours in before.boundary.items()}
     mesh = only_mesh(before.staged.meshes.values())
-    apart = gradients(before.staged.graph(before.partitioner))
+    results, arguments = (
+        [(leaf, each.index) for leaf, each in zip(leaves[kind], before.boundary[kind], strict=True)]
+        for kind in ("result", "argument")
+    )
+    known = relations(results, arguments, before.staged.graph(before.partitioner))
     aliases: dict[int, tuple[str, object]] = {}
     for result, argument in mirrored(leaves["result"], leaves["argument"]).items():
-        if result in apart:
+        if known[result] == "gradient":
             continue
         leaf = leaves["result"][result]
         place = compiled.placement("result", result, len(leaf.shape), mesh)

@@ -240,18 +240,17 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> DiffDocument:
 
 def _notes(first: Inspection, second: Inspection | None) -> Iterator[Remark]:
     """What is to be said of a comparison."""
-    from sdyscope.analysis.diff.lowered import other_order
-    from sdyscope.analysis.diff.sides import labels_of
+    from sdyscope.analysis.diff.sides import devices_reordered, labels_of
 
     if second is not None:
         orders = first.device_order, second.device_order
         known = [ranks(order) != tuple(range(len(order))) for order in orders]
-        if other_order(*orders):
+        if devices_reordered(first, second):
             yield Remark("device order", first.name)
         elif any(known) and not all(orders):
             labels = labels_of(first, second)
-            said = labels[known.index(True)], labels[known.index(False)]
-            yield Remark("device order unknown", first.name, names=((said[1], 0),), other=said[0])
+            ordered, other = (labels[known.index(is_known)] for is_known in (True, False))
+            yield Remark("device order unknown", first.name, names=((other, 0),), other=ordered)
     called = {} if second is None else renamed_axes(*map(_only_mesh, (first, second)))
     if called:
         changed = {name: other for other, name in called.items() if name != other}

@@ -50,8 +50,9 @@ class StateDiffers:
     sharded: Sharded
 
 
-NextValueRelation: TypeAlias = Literal["next value", "gradient", "path"]
-"""What a result is to an argument; ``path``: it has its path, and may be its next value."""
+NextValueRelation: TypeAlias = Literal["next value", "gradient", "path", "type"]
+"""What a result is to an argument; ``path`` and ``type``: it has that of it, and may be its next
+value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,8 @@ class RecordedCompile:
         flags: what `XLA_FLAGS` said of compiling; null where that was not recorded.
         device_kind: what the compiler calls such a device: `NVIDIA H200`; empty likewise.
         device_runs: ids of the devices by the position that the module counts them by, in runs of
-            equal steps: the first id, how many, and the step; none where that was not recorded.
+            equal steps: the first id, how many, and the step; none where that was not recorded, and
+            of a program that was compiled for several orders of them.
     """
 
     file: str
@@ -133,13 +134,7 @@ class RecordedCompile:
     @property
     def device_order(self) -> tuple[int, ...]:
         """The ids of ``device_runs``, one by one; none where a file claims more than can be."""
-        if sum(count for _, count, _ in self.device_runs) > _MOST_DEVICES:
-            return ()
-        return tuple(
-            first + number * step
-            for first, count, step in self.device_runs
-            for number in range(count)
-        )
+        return _ids(self.device_runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +162,7 @@ class RecordedProgram:
             other one where that was asked for.
         failures: why there is no module under a partitioner.
         devices: for how many devices it was compiled; null when it was not.
-        orders: in how many orders, as of meshes that hold them in several; 0 when not known.
+        orders: for how many orders of the same devices, the most of one process; 0 when not known.
         lowerings: how often JAX lowered it.
         compiles: how often JAX had it compiled, or found it in its cache on disk.
         refused: what the compiler said, where it refused.
@@ -570,7 +565,7 @@ def _program(
             partitioner: why for partitioner, why in failures.items() if partitioner not in files
         },
         devices=compiled[0].devices if compiled else None,
-        orders=len({line.device_runs for line in compiled if line.device_runs}),
+        orders=_orders(lines),
         lowerings=len(lowered),
         compiles=len(compiled),
         refused=tuple(dict.fromkeys(line.failed for line in compiled if line.failed)),
@@ -580,6 +575,22 @@ def _program(
         versions=versions.get(lines[0][1], Versions("")),
         compiled=_last_compile(lines, versions),
     )
+
+
+def _ids(runs: DeviceRuns) -> tuple[int, ...]:
+    """The numbers of runs of equal steps; none where there are more than devices can be."""
+    if any(count < 0 for _, count, _ in runs) or sum(run[1] for run in runs) > _MOST_DEVICES:
+        return ()
+    return tuple(first + number * step for first, count, step in runs for number in range(count))
+
+
+def _orders(lines: Sequence[tuple[_Lowered | _Compiled, str]]) -> int:
+    """For how many orders of the same devices a module was compiled, at most in one process."""
+    orders: dict[tuple[str, tuple[int, ...]], set[DeviceRuns]] = defaultdict(set)
+    for line, process in lines:
+        if isinstance(line, _Compiled) and line.device_runs:
+            orders[process, tuple(sorted(_ids(line.device_runs)))].add(line.device_runs)
+    return max(map(len, orders.values()), default=0)
 
 
 def _last_compile(
@@ -598,7 +609,7 @@ def _last_compile(
                 line.options,
                 line.flags,
                 line.device_kind,
-                line.device_runs,
+                line.device_runs if _orders(lines) == 1 else (),
             )
     return None
 

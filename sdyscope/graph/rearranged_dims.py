@@ -51,10 +51,11 @@ def cuts_ends_only(op: Op) -> bool:
     match op.mnemonic:
         case "slice":
             starts, strides = op.integers("start_indices"), op.integers("strides")
-            return not any(starts) and all(stride == 1 for stride in strides)
+            return bool(starts) and not any(starts) and all(stride == 1 for stride in strides)
         case "pad":
             before = (*op.integers("edge_padding_low"), *op.integers("interior_padding"))
-            return not any(before) and all(size <= 0 for size in op.integers("edge_padding_high"))
+            after = op.integers("edge_padding_high")
+            return bool(after) and not any(before) and all(size <= 0 for size in after)
     return False
 
 

@@ -11,7 +11,6 @@ from sdyscope.analysis.naming.next_values import only_moves
 from sdyscope.facts.findings import Severity
 from sdyscope.facts.lint import (
     NextValueDiffers,
-    NextValueRelation,
     StateDiffers,
     UnderSharded,
 )
@@ -218,14 +217,9 @@ def next_value_differs(subject: Subject) -> Iterator[Sighting]:
             unknown += 1
         elif after.known != before.known:
             # Each partitioner can have its own sharding for what is left open.
-            source = subject.continuing.get(number)
-            is_gradient = source is not None and source.is_gradient
-            known = number in subject.certain
-            relation: NextValueRelation = (
-                "gradient" if is_gradient else "next value" if known else "path"
-            )
+            relation = subject.relations[number]
             fact = NextValueDiffers(after.name, before.sharded, after.sharded, relation)
-            severity: Severity | None = "note" if relation == "path" else None
+            severity: Severity | None = "note" if relation in ("path", "type") else None
             yield subject.at_argument(before, fact, of_all=False, severity=severity)
     if unknown and not subject.compiles:
         raise Unavailable(

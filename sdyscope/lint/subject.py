@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from sdyscope.analysis.memory.held import HeldKind
 from sdyscope.analysis.memory.memory import Memory, memory_of
 from sdyscope.analysis.naming.batches import batches
 from sdyscope.analysis.naming.names import ValueNames
-from sdyscope.analysis.naming.next_values import Continuing, certain, continuing
+from sdyscope.analysis.naming.next_values import relations
 from sdyscope.analysis.naming.paths import kept_for, mirrored
 from sdyscope.analysis.naming.roles import pass_rows
 from sdyscope.analysis.naming.scopes import is_differentiated
@@ -21,7 +21,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.findings import Fact, Observation, Severity
-from sdyscope.facts.lint import Sending, ValueName
+from sdyscope.facts.lint import NextValueRelation, Sending, ValueName
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.facts.sharded import Sharded
@@ -206,18 +206,13 @@ class Subject:
         )
 
     @cached_property
-    def continuing(self) -> Mapping[int, Continuing]:
-        """By the number of a result what it is made from."""
-        return continuing(self.graph)
-
-    @cached_property
-    def certain(self) -> Collection[int]:
-        """Which results are next values by what they are made from, by their numbers."""
-        arguments = [argument.leaf for argument in self.arguments]
-        numbers = [argument.row.lowered[self.under].index or 0 for argument in self.arguments]
-        return certain(
-            [result.leaf for result in self.results], arguments, numbers, self.continuing
+    def relations(self) -> Mapping[int, NextValueRelation]:
+        """What each result of ``next_values`` is to its argument."""
+        results, arguments = (
+            [(each.leaf, each.row.lowered[self.under].index) for each in rows]
+            for rows in (self.results, self.arguments)
         )
+        return relations(results, arguments, self.graph)
 
     @cached_property
     def batches(self) -> tuple[Placed, ...]:

@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial, update_wrapper
 from importlib import resources
 from typing import Any
 
@@ -89,7 +89,8 @@ class Language:
         It raises ``SyntaxTextError`` with line, column, a caret and what was expected.
         """
         self.starts += (rule,)
-        return lru_cache(_REMEMBERED)(partial(self.parse, rule))
+        parse = update_wrapper(partial(self.parse, rule), self.parse)
+        return lru_cache(_REMEMBERED)(parse)
 
     def parse(self, rule: str, text: str) -> Any:
         """The value of ``text`` read as ``rule``, which has a ``parser``.

@@ -60,8 +60,12 @@ _DIFFERS: Final[Mapping[facts.NextValueRelation, str]] = {
         "again, or moves it first."
     ),
     "gradient": (
-        "{result} is its gradient, but returned with another sharding: what updates it with that "
-        "moves one of them first."
+        "{result} is its gradient, but returned with another sharding: the update has to reshard "
+        "one of them first."
+    ),
+    "type": (
+        "{result} has its type and another sharding: if that is its next value, the next step is "
+        "compiled again, or moves it first."
     ),
     "path": (
         "{result} has its path and another sharding: if that is its next value, the next step is "

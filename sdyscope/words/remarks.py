@@ -56,7 +56,8 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "device's position in its mesh, so the same block may be on another device."
     ),
     "device order unknown": (
-        "{said}: {other} has its devices in an order of its own, which is not known of {names}."
+        "{said}: {other} has its devices in an order of its own; that of {names} is not known, and "
+        "was not compared."
     ),
     "axis names": (
         "{said}: the second mesh has axes {other} in place of {names}. Shardings and collectives "

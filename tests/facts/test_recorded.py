@@ -135,13 +135,39 @@ def test_what_was_only_seen_to_be_compiled(tmp_path):
 
 
 def test_more_devices_than_can_be_are_not_counted_out(tmp_path):
-    runs = [[0, 8, 1], [8, 10**15, 1]]
-    write(tmp_path, "a", HEADER, compiled("m1", 2.0, hlo="h1", device_runs=runs))
     (tmp_path / "compiled").mkdir()
     (tmp_path / "compiled" / "h1.hlo").write_text("HloModule m")
+    for count in (10**15, -8):
+        runs = [[0, 8, 1], [8, count, 1]]
+        write(tmp_path, "a", HEADER, compiled("m1", 2.0, hlo="h1", device_runs=runs))
+        (program,) = read_record(tmp_path).programs
+        assert program.compiled.device_runs[1] == (8, count, 1)
+        assert program.compiled.device_order == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "orders", "order"),
+    [
+        ([[0, 4, 1]], [[3, 4, -1]], 2, ()),
+        ([[0, 4, 1]], [[4, 4, 1]], 1, (4, 5, 6, 7)),
+        ([[0, 1, 0]], [[1, 1, 0]], 1, (1,)),
+        ([[0, 4, 1]], [[0, 4, 1]], 1, (0, 1, 2, 3)),
+        ([], [], 0, ()),
+    ],
+)
+def test_orders_are_those_of_the_same_devices(tmp_path, first, second, orders, order):
+    (tmp_path / "compiled").mkdir()
+    (tmp_path / "compiled" / "h1.hlo").write_text("HloModule m")
+    lines = [
+        compiled("m1", at, hlo="h1", device_runs=runs) for at, runs in ((2, first), (3, second))
+    ]
+    write(tmp_path, "a", HEADER, *lines)
     (program,) = read_record(tmp_path).programs
-    assert program.compiled.device_runs[1] == (8, 10**15, 1)
-    assert program.compiled.device_order == ()
+    assert (program.orders, program.compiled.device_order) == (orders, order)
+    # What each process has of its own is no other order.
+    write(tmp_path, "a", HEADER, lines[0])
+    write(tmp_path, "b", {**HEADER, "pid": 8}, lines[1])
+    assert read_record(tmp_path).programs[0].orders == min(orders, 1)
 
 
 def test_a_newer_form_and_a_broken_index(tmp_path):

@@ -95,8 +95,8 @@ def test_a_gradient_is_not_called_the_next_value():
         compiled=False,
     ).findings
     assert finding.message == (
-        "result['up'] is its gradient, but returned with another sharding: what updates it with "
-        "that moves one of them first."
+        "result['up'] is its gradient, but returned with another sharding: the update has to "
+        "reshard one of them first."
     )
     same = program(jax.grad(loss), params, x, out_shardings=kept)
     assert linted(same, select=["next-value-differs"], compiled=False).findings == ()

@@ -44,6 +44,7 @@ class LoweredSide:
         mesh: the mesh to name axes of; None where it is not known, or there are several.
         devices: ids of the devices by their position in the mesh, which no module says; empty where
             that is not known.
+        platform: what JAX calls the platform of the devices; empty likewise.
     """
 
     label: str
@@ -51,6 +52,7 @@ class LoweredSide:
     annotations: tuple[Annotation, ...]
     mesh: Mesh | None = None
     devices: tuple[int, ...] = ()
+    platform: str = ""
 
 
 def lowered_diff(
@@ -129,7 +131,7 @@ def lowered_diff(
         ops_compared=not across_partitioners,
         ops=tuple(ops),
         left_out=left_out,
-        devices_reordered=other_order(a.devices, b.devices),
+        devices_reordered=a.platform == b.platform and other_order(a.devices, b.devices),
         kernels_not_compared=kernels,
         constants_not_compared=constants,
     )

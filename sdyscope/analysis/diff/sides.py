@@ -58,7 +58,17 @@ def lowered_side(program: Staged, partitioner: Partitioner | None, label: str) -
         program.annotations(partitioner),
         only_mesh(program.meshes.values()),
         program.device_order,
+        program.device_platform,
     )
+
+
+def devices_reordered(a: Staged, b: Staged) -> bool:
+    """Whether two programs have their devices in another order; False where one is not known.
+
+    On two platforms JAX orders them by the links of each.
+    """
+    same_platform = a.device_platform == b.device_platform
+    return same_platform and other_order(a.device_order, b.device_order)
 
 
 def propagated_between(
@@ -89,7 +99,7 @@ def propagated_between(
     )
     return replace(
         propagated_diff(a.name, *sides, "programs"),
-        devices_reordered=other_order(a.device_order, b.device_order),
+        devices_reordered=devices_reordered(a, b),
     )
 
 
@@ -250,7 +260,7 @@ def compiled_between(
     sides = compiled_side(first, second.program.meshes), compiled_side(second, first.program.meshes)
     if sides[0].error is not None and sides[1].error is not None:
         raise sides[0].error
-    reordered = b is not None and other_order(a.device_order, b.device_order)
+    reordered = b is not None and devices_reordered(a, b)
     compare = partial(compiled_diff, a.name, *sides, across, devices_reordered=reordered)
     if (
         any(side.error is not None for side in sides)

@@ -283,7 +283,12 @@ def compared(a: ProgramStages, b: ProgramStages, labels: tuple[str, str]) -> Com
         name_before=first.name,
         requested=requested_diff(a.requested, b.requested) if a.requested and b.requested else None,
         lowered=lowered,
-        propagated=None if sides is None else propagated_diff(second.name, *sides, "programs"),
+        propagated=None
+        if sides is None
+        else replace(
+            propagated_diff(second.name, *sides, "programs"),
+            devices_reordered=lowered.devices_reordered,
+        ),
         compiled=compiled_diff(
             second.name,
             first.compiled,

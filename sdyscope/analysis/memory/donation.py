@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.memory.held import Held
-from sdyscope.analysis.naming.next_values import certain, continuing
+from sdyscope.analysis.naming.next_values import only_moves, relations
 from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.facts.findings import (
     DonationDropped,
@@ -54,15 +54,19 @@ def not_donated(
     rows = [row for row in table.tensors if partitioner in row.lowered]
     arguments = [row for row in rows if row.kind == "argument" and row.requested is not None]
     results = [row for row in rows if row.kind == "result"]
-    leaves = [*map(Leaf.of, results)], [*map(Leaf.of, arguments)]
-    sources = continuing(graph)
-    numbers = [row.lowered[partitioner].index or 0 for row in arguments]
-    known = certain(*leaves, numbers, sources)
+    if only_moves(graph):
+        return ()
+    numbered, taking = (
+        [(Leaf.of(row), row.lowered[partitioner].index) for row in each]
+        for each in (results, arguments)
+    )
+    known = relations(numbered, taking, graph)
+    pairs = mirrored([leaf for leaf, _ in numbered], [leaf for leaf, _ in taking])
     undonated = []
-    for number, other in mirrored(*leaves).items():
+    for number, other in pairs.items():
         argument, result = arguments[other], results[number]
         place, after = argument.lowered[partitioner], result.lowered[partitioner]
-        if number in sources and sources[number].is_gradient:
+        if known[number] == "gradient":
             continue
         if argument.requested is None or argument.requested.donated or place.placement is None:
             continue
@@ -73,7 +77,7 @@ def not_donated(
         ):
             continue
         size = place.placement.bytes_per_device(argument.shape or (), argument.dtype)
-        undonated.append(NotDonated(argument, result, size, number in known))
+        undonated.append(NotDonated(argument, result, size, known[number] == "next value"))
     return tuple(undonated)
 
 

@@ -1,4 +1,4 @@
-"""The peak of a program in the document of `sdyscope memory`."""
+"""The peak of a program in the document of `sdyscope memory`, and the sizes that fit."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sdyscope.analysis.memory.memory import MemoryDocument, memory_of
+from sdyscope.analysis.memory.memory import Memory, MemoryDocument, memory_of
 from sdyscope.analysis.memory.over_time import over_time_of
 from sdyscope.analysis.memory.remedies import tried
-from sdyscope.facts.over_time import Fit, PeakRemedy, Wanted
+from sdyscope.errors import CompilerError, SdyscopeError
+from sdyscope.facts.over_time import Fit, MemoryOverTime, PeakRemedy, SizeTrial, Varied, Wanted
 from sdyscope.hardware.names import Hardware
 from sdyscope.process.progress import doing
 from sdyscope.staged import Staged
 
 if TYPE_CHECKING:
     from sdyscope.analysis.fix.workshop import Rebuild
-from sdyscope.analysis.memory.memory import Memory
-from sdyscope.errors import CompilerError, SdyscopeError
-from sdyscope.facts.over_time import MemoryOverTime, SizeTrial, Varied
 
 
 @dataclass(frozen=True, slots=True)

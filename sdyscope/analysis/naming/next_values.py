@@ -1,17 +1,19 @@
-"""Which results are next values of arguments, by what they are made from.
+"""What a result is to the argument whose path it has: its next value, its gradient, or neither.
 
 A path alone does not tell: ``jax.value_and_grad(loss)(params, batch)[1]`` has the paths of
-``params``, and so has an average of two trees that both have them.
+``params``, and so has an average of two trees that both have them. What a result is made from does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from sdyscope.analysis.naming.paths import Leaf, alike, mirrored
+from sdyscope.analysis.naming.roles import pass_arguments
 from sdyscope.analysis.naming.scopes import is_recomputed, is_transposed
+from sdyscope.facts.lint import NextValueRelation
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.model import ValueId
 from sdyscope.graph.op_kinds import is_elementwise
@@ -32,6 +34,21 @@ _COLLECTIVES: Final = frozenset(
 _WRITERS: Final = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
 #: What holds no tensor of its own: a scale, zeros that gradients are added to.
 _FILLED: Final = frozenset({"stablehlo.constant", "stablehlo.iota"})
+#: Ops that keep these operands as they are, with something added or written over.
+_KEEPING: Final[Mapping[str, tuple[int, ...]]] = {
+    "stablehlo.add": (0, 1),
+    "stablehlo.subtract": (0,),
+    "stablehlo.select": (1, 2),
+    "stablehlo.maximum": (0, 1),
+    "stablehlo.minimum": (0, 1),
+    "stablehlo.clamp": (1,),
+}
+
+Numbered: TypeAlias = tuple[Leaf, int | None]
+"""An argument or result of main, and its number there; None where that is not known."""
+
+_Place: TypeAlias = tuple[ValueId, tuple[int, ...]]
+"""A value, and the calls that it is in, the outermost first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,96 +57,145 @@ class Continuing:
 
     Attributes:
         arguments: numbers of main's arguments that go into it so.
+        kept: those of them that it has as they are, with something added or written over.
         is_gradient: whether the backward pass made it: cotangents and numbers, and nothing else, go
-            into it. Who is given it still needs the argument, whose path it has.
+            into it.
     """
 
     arguments: frozenset[int]
+    kept: frozenset[int]
     is_gradient: bool
 
 
-def continuing(graph: OpGraph) -> Mapping[int, Continuing]:
-    """Of each result of main what it is made from.
+def relations(
+    results: Sequence[Numbered], arguments: Sequence[Numbered], graph: OpGraph
+) -> dict[int, NextValueRelation]:
+    """What each result is to the argument that ``mirrored`` pairs it with, by its place.
 
-    Elementwise ops are followed, those that pass their operand on in another form or cut it, those
-    that write one operand into another, collectives, and the boundaries of functions, loops,
-    branches and ``shard_map``. Ops of a backward pass are told by their scopes, in which JAX writes
-    ``transpose``: gradients that are scaled, clipped, cast, constrained, summed over devices or
-    over the iterations of a loop stay gradients.
+    * The gradient: the backward pass made it, and a pass uses the argument. The caller still needs
+      the argument, to be updated with it.
+    * The next value: the result has the argument with something added or written over, or is made
+      from one that no pass uses, as an optimizer's state; and from no other argument that has the
+      same place in its tree and no next value of its own. Of ``average(params, averaged)`` that
+      does not tell whose next value is returned.
+    * What only has its path, or where both are bare arrays its type, may be its next value.
+
+    Args:
+        results: all results, in order.
+        arguments: the arguments.
+        graph: op graph of the module.
+    """
+    leaves = [leaf for leaf, _ in results], [leaf for leaf, _ in arguments]
+    numbers = [number for _, number in arguments]
+    pairs, by_path = mirrored(*leaves), alike(*leaves)
+    claimed, sources, used = set(pairs.values()), continuing(graph), pass_arguments(graph)
+
+    def relation(result: int, argument: int) -> NextValueRelation:
+        unclear: NextValueRelation = "path" if len(leaves[1][argument].keys) > 1 else "type"
+        at, number = results[result][1], numbers[argument]
+        source = None if at is None else sources.get(at)
+        if source is None or number is None:
+            return unclear
+        in_pass = used is not None and number in used
+        if source.is_gradient:
+            return "gradient" if in_pass else unclear
+        others = {numbers[other] for other in by_path[result] if other not in claimed}
+        into = source.kept if in_pass or used is None else source.arguments
+        certain = number in into and not (others - {number}) & source.arguments
+        return "next value" if certain else unclear
+
+    return {result: relation(result, argument) for result, argument in pairs.items()}
+
+
+def continuing(graph: OpGraph) -> Mapping[int, Continuing]:
+    """Of each result of main, by its number there, what it is made from.
+
+    Elementwise ops are followed, those that pass their operand on in another form or cut or join
+    it, those that write one operand into another, sums, collectives, and the boundaries of
+    functions, loops, branches and ``shard_map``. Ops of a backward pass are told by their scopes,
+    in which JAX writes ``transpose``: gradients that are scaled, clipped, cast, constrained, summed
+    over devices, examples or the iterations of a loop stay gradients.
     """
     within: dict[ValueId, list[ValueId]] = {}
-    for _, value, other in graph.crossings():
-        within.setdefault(other, []).append(value)
+    for kind, value, other in graph.crossings():
+        if kind not in ("call", "return"):
+            within.setdefault(other, []).append(value)
     numbers = {} if graph.main is None else {a.node: a.index for a in graph.main.arguments}
 
-    def made_of(value: ValueId) -> Sequence[ValueId]:
+    def is_end(op: Op) -> bool:
+        return op.id in numbers or _is_of_backward_pass(op) or _is_filled(graph, op)
+
+    def crossed(value: ValueId, calls: tuple[int, ...]) -> Sequence[_Place] | None:
+        """Where a value is from that a region or function is given, or gives; None of any other."""
         op = graph.ops[value[0]]
-        if op.id in numbers or _is_of_backward_pass(op) or _is_filled(graph, op):
+        callee = graph.callee(op)
+        if callee is not None:
+            last = graph.terminators.get((callee.op, 0))
+            given = () if last is None else graph.operand_values[last.id]
+            return [(given[value[1]], (*calls, op.id))] if value[1] < len(given) else []
+        if op.is_argument and op.parent is not None and graph.ops[op.parent].kind == "func.func":
+            if not calls:
+                return []
+            given = graph.operand_values[calls[-1]]
+            return [(given[op.argument], calls[:-1])] if op.argument < len(given) else []
+        return [(each, calls) for each in within[value]] if value in within else None
+
+    def made_of(place: _Place) -> Sequence[_Place]:
+        value, calls = place
+        op = graph.ops[value[0]]
+        if is_end(op):
             return ()
-        if value in within:
-            return within[value]
+        places = crossed(value, calls)
+        if places is not None:
+            return places
+        return [(each, calls) for each in _operands_of(graph, op, value[1])]
+
+    def kept_in(place: _Place) -> Sequence[_Place]:
+        value, calls = place
+        op = graph.ops[value[0]]
+        kept = _KEEPING.get(op.kind)
+        if is_end(op) or kept is None:
+            followed = op.passing is not None or op.kind in _WRITERS or graph.callee(op) is not None
+            inside = value in within or op.is_argument
+            return made_of(place) if followed or inside else ()
         operands = graph.operand_values[op.id]
-        if op.passing is not None:
-            return operands[value[1] : value[1] + 1]
-        if op.kind in _WRITERS:
-            written = 1 if op.kind == "stablehlo.dynamic_update_slice" else len(op.types) + 1
-            return operands[value[1] :: written][:2]
-        if op.kind in _COLLECTIVES:
-            return operands
-        if not is_elementwise(op.kind):
-            return ()
-        shape = op.types[value[1]].shape
-        return [each for each in operands if graph.ops[each[0]].types[each[1]].shape == shape]
+        return [(operands[number], calls) for number in kept]
 
     def of(value: ValueId) -> Continuing:
-        ends = {node for node, result in reached([value], made_of) if not made_of((node, result))}
+        start: _Place = (value, ())
+        ends = {place[0][0] for place in reached([start], made_of) if not made_of(place)}
+        kept = {place[0][0] for place in reached([start], kept_in)}
         backward = {node for node in ends if _is_of_backward_pass(graph.ops[node])}
         filled = {node for node in ends if _is_filled(graph, graph.ops[node])}
         return Continuing(
             frozenset(numbers[node] for node in ends if node in numbers),
+            frozenset(numbers[node] for node in kept if node in numbers),
             bool(backward) and ends == backward | filled,
         )
 
     return {number: of(value) for number, value in graph.returned.items()}
 
 
-def gradients(graph: OpGraph) -> frozenset[int]:
-    """Numbers of main's results that are gradients."""
-    return frozenset(number for number, source in continuing(graph).items() if source.is_gradient)
-
-
-def certain(
-    results: Sequence[Leaf],
-    arguments: Sequence[Leaf],
-    numbers: Sequence[int],
-    sources: Mapping[int, Continuing],
-) -> Collection[int]:
-    """Which of these results are their arguments' next values by what they are made from as well.
-
-    They are made from the argument element by element, and from no other that has the same place in
-    its tree and no next value of its own: of ``average(params, averaged)`` paths do not tell whose
-    next value is returned.
-
-    Args:
-        results: all results, in order.
-        arguments: the arguments.
-        numbers: which of main's each of them is.
-        sources: what each result is made from, see ``continuing``.
-    """
-    pairs = mirrored(results, arguments)
-    claimed, by_path = set(pairs.values()), alike(results, arguments)
-
-    def is_certain(result: int, argument: int) -> bool:
-        of = sources.get(result)
-        if of is None or of.is_gradient or numbers[argument] not in of.arguments:
-            return False
-        return not any(
-            numbers[other] in of.arguments and other not in claimed
-            for other in by_path[result]
-            if other != argument
-        )
-
-    return {result for result, argument in pairs.items() if is_certain(result, argument)}
+def _operands_of(graph: OpGraph, op: Op, result: int) -> Sequence[ValueId]:
+    """The operands whose elements a result has, or is computed from at their place."""
+    operands = graph.operand_values[op.id]
+    if op.passing is not None:
+        return operands[result : result + 1]
+    match op.kind:
+        case "stablehlo.dynamic_update_slice":
+            return operands[:2]
+        case "stablehlo.scatter":
+            return operands[result :: len(op.types) + 1][:2]
+        case "stablehlo.reduce":
+            return operands[result : result + 1]
+        case "stablehlo.concatenate":
+            return operands
+    if op.kind in _COLLECTIVES:
+        return operands[result : result + 1]
+    if not is_elementwise(op.kind):
+        return ()
+    shape = op.types[result].shape
+    return [each for each in operands if graph.ops[each[0]].types[each[1]].shape == shape]
 
 
 def _is_of_backward_pass(op: Op) -> bool:
@@ -153,4 +219,4 @@ def only_moves(graph: OpGraph) -> bool:
 
 
 def _moves(op: Op) -> bool:
-    return op.passing is not None or not op.types
+    return op.passing is not None or op.callee is not None or not op.types

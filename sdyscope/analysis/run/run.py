@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis.account import account_of
-from sdyscope.analysis.naming.next_values import gradients
 from sdyscope.analysis.profile.measured import measured
 from sdyscope.analysis.run.blocks import compared
 from sdyscope.analysis.run.inside import first_difference
@@ -118,7 +117,8 @@ def _ran(
         )
     plan = None
     if train:
-        plan = training_plan(lowered.name, lowered.tensors, gradients(lowered.graph()))
+        under = lowered.chosen(None)
+        plan = training_plan(lowered.name, lowered.tensors, (under, lowered.graph(under)))
     mesh = only_mesh(lowered.meshes.values())
     runner = group.together(
         lambda: Runner(

@@ -7,18 +7,21 @@ number, such as a loss, is compared step by step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sdyscope.analysis.naming.next_values import relations
 from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.analysis.run.numerics import coarsest, element_dtype, tolerance
 from sdyscope.errors import TargetError
 from sdyscope.facts.execution import Trained
 from sdyscope.facts.findings import NotTrained, Observation, OtherTraining
+from sdyscope.facts.lint import NextValueRelation
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.facts.training import Curve, TrainedUnder, Training
+from sdyscope.graph import OpGraph
 
 
 @dataclass(frozen=True)
@@ -35,14 +38,14 @@ class TrainingPlan:
 
 
 def training_plan(
-    name: str, table: TensorTable, gradients: Collection[int] = frozenset()
+    name: str, table: TensorTable, module: tuple[Partitioner, OpGraph] | None = None
 ) -> TrainingPlan:
     """Which results are arguments of the next step, and which are compared.
 
     Args:
         name: the program's.
         table: its tensors.
-        gradients: numbers of the results that are gradients, and no next values.
+        module: a partitioner and the op graph of its module, by which gradients are no next values.
 
     Raises:
         TargetError: no result is an argument of the next step, or none is a single number.
@@ -56,12 +59,20 @@ def training_plan(
         [Leaf.of(results[number]) for number in numbers],
         [Leaf.of(arguments[other]) for other in others],
     )
+    known: Mapping[int, NextValueRelation] = {}
+    if module is not None:
+        partitioner, graph = module
+        result_rows, argument_rows = (
+            [(Leaf.of(rows[at]), _number(rows[at], partitioner)) for at in order]
+            for rows, order in ((results, numbers), (arguments, others))
+        )
+        known = relations(result_rows, argument_rows, graph)
     carried = {
         numbers[result]: others[argument]
         for result, argument in next_values.items()
-        if numbers[result] not in gradients
+        if known.get(result) != "gradient"
     }
-    if not carried:
+    if not carried or (module and "next value" not in known.values()):
         raise TargetError(
             f"No result of {name} is recognizably the next value of an argument.",
             hint="--train needs a step that returns its new state as it takes it: params and "
@@ -78,6 +89,11 @@ def training_plan(
             hint="Return the loss from the step.",
         )
     return TrainingPlan(carried, watched)
+
+
+def _number(row: Tensor, partitioner: Partitioner) -> int | None:
+    there = row.lowered.get(partitioner)
+    return None if there is None else there.index
 
 
 def training(

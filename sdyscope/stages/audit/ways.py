@@ -209,6 +209,7 @@ class Ways:
                     arguments=begins.arguments | ends.arguments,
                     calls=begins.calls | ends.calls,
                     given=own.blocks,
+                    constrained=(),
                 )
             case "call":
                 ((called, _),) = self.module.called(instruction)

@@ -5,6 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.flatten_util import ravel_pytree
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -104,9 +105,26 @@ def test_what_is_no_training_is_said(rows, said):
 
 
 def test_a_gradient_is_no_argument_of_the_next_step():
-    assert training_plan("step", STEP).carried == {0: 0}
-    with pytest.raises(TargetError, match="No result of step is recognizably the next value"):
-        training_plan("step", STEP, gradients={0})
+    def loss(params, x):
+        return (jnp.tanh(x @ params["w"]) ** 2).mean()
+
+    def clipped(params, x):
+        value, grads = jax.value_and_grad(loss)(params, x)
+        flat, unravel = ravel_pytree(grads)
+        return value, unravel(flat * (params["w"] ** 2).sum())
+
+    def step(params, x):
+        return loss(params, x), {"w": params["w"] - jax.grad(loss)(params, x)["w"]}
+
+    def plan(fun):
+        arguments = {"w": jnp.ones((4, 4))}, jnp.ones((8, 4))
+        inspection = Inspection(Program("step", jax.jit(fun), arguments), ("shardy",))
+        return training_plan("step", inspection.tensors, ("shardy", inspection.graph()))
+
+    assert plan(step).carried == {1: 0}
+    for fun in (jax.value_and_grad(loss), clipped):
+        with pytest.raises(TargetError, match="No result of step is recognizably the next value"):
+            plan(fun)
 
 
 @pytest.mark.compiles
