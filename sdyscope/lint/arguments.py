@@ -191,11 +191,11 @@ def next_value_differs(subject: Subject) -> Iterator[Sighting]:
     A train step returns parameters that go into the next step. Where `out_shardings` leaves the
     results to the compiler, they may come back with other shardings: then the second step is traced
     and compiled again for the new shardings, a donated buffer is unused, and memory differs from
-    the first step's. An argument is the next value's if its path says so (`result[0]['w1']` for
-    `params['w1']`), or if it is donated and is all of an argument; where what the result is made
-    from does not show that as well, it is a note. A gradient, as of `jax.value_and_grad`, has that
-    path too: whoever updates the argument with it moves one of them first. Results that the program
-    leaves open are only known once it is compiled.
+    the first step's. A result is an argument's next value if its path says so (`result[0]['w1']`
+    for `params['w1']`), or if the argument is donated and is one array; where what the result is
+    made from does not show that as well, it is a note. A gradient, as of `jax.value_and_grad`, has
+    that path too: the update has to reshard one of them first. Results that the program leaves open
+    are only known once it is compiled.
     """
     _ = subject.mesh  # of several, shardings are not told
     arguments, results = subject.arguments, subject.results

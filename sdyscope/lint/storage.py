@@ -42,7 +42,8 @@ def state_not_donated(subject: Subject) -> Iterator[Sighting]:
     again. `sdyscope fix` writes it, and says what the compiled program then needs.
 
     An argument's next value is found by its path (`result[0]['w1']` for `params['w1']`). It is
-    certain if it is made from that argument, element by element, and from no other with that path
+    certain if the result has the argument with something added or written over, or is made, element
+    by element, from an argument that no pass of training uses; and from no other with that path
     whose next value is not returned. Otherwise, and where an array is a whole argument and is
     paired with a result by shape and dtype, it may be chance: that is a note. A gradient is no next
     value: the caller still needs the argument. Below 16 MiB per device nothing is reported. A

@@ -52,8 +52,8 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     "out_shardings layout": "The out_shardings of jit ask for a layout too.",
     "no mesh axes": "Given as {said}, which names no mesh axes: {other}.",
     "device order": (
-        "{said}: the second mesh has its devices in another order. All else is compared by a "
-        "device's position in its mesh, so the same block may be on another device."
+        "{said}: all else is compared by a device's position in its mesh, so the same block may be "
+        "on another device."
     ),
     "device order unknown": (
         "{said}: {other} has its devices in an order of its own; that of {names} is not known, and "

@@ -56,8 +56,8 @@ def training_text(carried: int, steps: int) -> str:
     """What steps of training are."""
     return (
         f"Training: {counted(steps, 'step')} in a row on the same batch; "
-        f"{counted(carried, 'result')} of a step go into the next. Off by: the difference over the "
-        "value on one device."
+        f"{counted(carried, 'result')} of a step {'goes' if carried == 1 else 'go'} into the next. "
+        "Off by: the difference over the value on one device."
     )
 
 

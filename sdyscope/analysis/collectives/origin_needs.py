@@ -661,7 +661,7 @@ class Needs:
     def kept_in_place(self, op: Op) -> ValueId | None:
         """The operand of which every device has the block that it has of the result, too.
 
-        Of an op that only cuts padding off so XLA leaves nothing (`spmd_partitioner.cc`,
+        XLA leaves nothing of an op that only cuts padding off so (`spmd_partitioner.cc`,
         `HandlePad`, `HandleSlice`). None of any other op.
         """
         if not cuts_ends_only(op):
