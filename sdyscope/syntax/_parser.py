@@ -87,7 +87,12 @@ class Language:
         """A function that gives the value of a text read as ``rule``, and remembers it.
 
         It raises ``SyntaxTextError`` with line, column, a caret and what was expected.
+
+        Raises:
+            ValueError: the language has parsed already, by tables without this rule.
         """
+        if "_parser" in vars(self):
+            raise ValueError(f"{rule} is asked for after the language has parsed.")
         self.starts += (rule,)
         parse = update_wrapper(partial(self.parse, rule), self.parse)
         return lru_cache(_REMEMBERED)(parse)

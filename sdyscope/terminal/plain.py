@@ -104,11 +104,16 @@ def fields_of(document_type: type) -> tuple[str, ...]:
 
     The fields of the dataclass; or what its ``__document__`` lists, which may be properties too.
     A mapping says what stands in the place of a field; other fields stand (`in_place`).
+
+    Raises:
+        ValueError: a mapping is of what is no field.
     """
     names = tuple(field.name for field in dataclasses.fields(document_type))
     written: Sequence[str] | Mapping[str, Sequence[str]]
     written = getattr(document_type, "__document__", names)
     if isinstance(written, Mapping):
+        if others := [name for name in written if name not in names]:
+            raise ValueError(f"{document_type.__name__} has no fields {others}.")
         return tuple(each for name in names for each in written.get(name, (name,)))
     return tuple(written)
 

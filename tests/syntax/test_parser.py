@@ -186,6 +186,16 @@ def test_ends_words_and_quotes() -> None:
     assert rule_name("mesh_axis") == "a mesh axis"
 
 
+def test_a_rule_is_asked_for_before_a_language_parses() -> None:
+    language = made()
+    parse = language.parser("mesh_text")
+    assert parse.__doc__ == Language.parse.__doc__
+    with pytest.raises(SyntaxTextError):
+        parse("no mesh")
+    with pytest.raises(ValueError, match="asked for after the language has parsed"):
+        language.parser("tensor_sharding_text")
+
+
 def test_importing_loads_no_grammar() -> None:
     # A grammar takes tens of milliseconds: the first parse pays, not every command.
     script = (

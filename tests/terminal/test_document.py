@@ -14,6 +14,7 @@ import pytest
 
 from sdyscope.commands import COMMANDS, document_type
 from sdyscope.facts.remarks import Remark
+from sdyscope.formatters import in_place
 from sdyscope.terminal import document
 from sdyscope.terminal.document import encode, read, schema
 from sdyscope.terminal.plain import fields_of, members
@@ -144,6 +145,17 @@ def test_no_document_forgets_that_a_field_names_files(command):
         if hint in (str, str | None, tuple[str, ...])
     }
     assert plain <= AS_NAMED
+
+
+def test_what_stands_in_the_place_of_no_field_is_refused():
+    @dataclass(frozen=True)
+    class Wrong:
+        size: float
+
+        __document__ = in_place(sizes=("size",))
+
+    with pytest.raises(ValueError, match=r"Wrong has no fields \['sizes'\]"):
+        fields_of(Wrong)
 
 
 def test_what_was_written_is_read():
