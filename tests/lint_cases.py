@@ -718,6 +718,16 @@ def small_and_not_donated():
     return train()
 
 
+@finds("state-not-donated", "w")
+def an_array_with_something_added():
+    return program(lambda w: w + jnp.sum(w), array((4096, 4096), "data"), out_shardings=on("data"))
+
+
+@finds("next-value-differs", "w")
+def an_array_with_something_added_and_moved():
+    return program(lambda w: w + jnp.sum(w), array((16, 32), "data"), out_shardings=on("model"))
+
+
 @finds("state-not-donated", "w", severity="note")
 def perhaps_its_next_value():
     return program(lambda w: w * 2, array((4096, 4096), "data"), out_shardings=on("data"))

@@ -192,10 +192,10 @@ def next_value_differs(subject: Subject) -> Iterator[Sighting]:
     results to the compiler, they may come back with other shardings: then the second step is traced
     and compiled again for the new shardings, a donated buffer is unused, and memory differs from
     the first step's. A result is an argument's next value if its path says so (`result[0]['w1']`
-    for `params['w1']`), or if the argument is donated and is one array; where what the result is
-    made from does not show that as well, it is a note. A gradient, as of `jax.value_and_grad`, has
-    that path too: the update has to reshard one of them first. Results that the program leaves open
-    are only known once it is compiled.
+    for `params['w1']`), or if what it is made from does; where only the path does, or the argument
+    is one array, donated, and of its type, it is a note. A gradient, as of `jax.value_and_grad`,
+    has that path too: the update has to reshard one of them first. Results that the program leaves
+    open are only known once it is compiled.
     """
     _ = subject.mesh  # of several, shardings are not told
     arguments, results = subject.arguments, subject.results
@@ -204,7 +204,9 @@ def next_value_differs(subject: Subject) -> Iterator[Sighting]:
     pairs = {
         number: other
         for number, other in pairs.items()
-        if len(arguments[other].leaf.keys) > 1 or _is_donated(arguments[other])
+        if len(arguments[other].leaf.keys) > 1
+        or _is_donated(arguments[other])
+        or subject.relations[number] == "next value"
     }
     if not pairs:
         raise NotApplicable("No result is recognizably the next value of an argument.")

@@ -41,13 +41,13 @@ def state_not_donated(subject: Subject) -> Iterator[Sighting]:
     Haliax's `named_jit`), a device holds both at once. The caller must not use a donated argument
     again. `sdyscope fix` writes it, and says what the compiled program then needs.
 
-    An argument's next value is found by its path (`result[0]['w1']` for `params['w1']`). It is
-    certain if the result has the argument with something added or written over, or is made, element
-    by element, from an argument that no pass of training uses; and from no other with that path
-    whose next value is not returned. Otherwise, and where an array is a whole argument and is
-    paired with a result by shape and dtype, it may be chance: that is a note. A gradient is no next
-    value: the caller still needs the argument. Below 16 MiB per device nothing is reported. A
-    result whose sharding is left to the compiler counts as the argument's.
+    An argument's next value is found by its path (`result[0]['w1']` for `params['w1']`), that of an
+    array that is a whole argument by shape and dtype. It is certain if the result has the argument
+    with something added or written over, or is made, element by element, from an argument that no
+    pass of training uses; and from no other with that path whose next value is not returned.
+    Otherwise it may be chance: that is a note. A gradient is no next value: the caller still needs
+    the argument. Below 16 MiB per device nothing is reported. A result whose sharding is left to
+    the compiler counts as the argument's.
     """
     groups: dict[str, list[NotDonated]] = {}
     for pair in not_donated(subject.program.tensors, subject.under, subject.graph):
@@ -59,9 +59,9 @@ def state_not_donated(subject: Subject) -> Iterator[Sighting]:
         if held < LARGE:
             continue
         largest = max(pairs, key=lambda pair: pair.bytes)
-        may_be = len(Leaf.of(largest.argument).keys) == 1 or not largest.certain
-        fact = NextValueHeld(name, len(pairs), largest.result.name if may_be else "", held)
-        severity: Severity | None = "note" if may_be else None
+        result = "" if largest.certain else largest.result.name
+        fact = NextValueHeld(name, len(pairs), result, held)
+        severity: Severity | None = None if largest.certain else "note"
         yield Sighting(fact, largest.argument.name, "argument", severity=severity)
 
 
