@@ -2032,8 +2032,7 @@ def test_what_ops_make_as_they_are_given_and_then_move_is_their_result(partition
         expected["collective-permute", "f32[2,2,2]"] = "concatenate", None, "P('model', None, None)"
         expected["all-gather", "f32[2,4,2]"] = "concatenate", None, "P('model', None, None)"
     if compat.version_tuple() < (0, 10):
-        # Older JAX writes `[::2]` as a gather, or Shardy shards it otherwise, and the pair is joined
-        # otherwise.
+        # Older JAX writes `[::2]` as a gather, and shards it and the pair otherwise.
         expected = {
             key: each for key, each in expected.items() if key in origins_of and each[0] != "slice"
         }
