@@ -12,6 +12,7 @@ from sdyscope.analysis.naming.next_values import continuing, only_moves, relatio
 from sdyscope.analysis.naming.paths import Leaf
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
+from sdyscope.stages.lowered.read import read_bytes
 
 MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
 ROWS = NamedSharding(MESH, P("data"))
@@ -222,3 +223,36 @@ def test_a_program_that_only_moves():
         True,
         False,
     ]
+
+
+def test_a_token_of_an_ordered_effect_is_no_result_of_the_program():
+    def step(params, x):
+        jax.debug.print("{}", x.sum(), ordered=True)
+        return loss(params, x), updated(params, x), gradient(params, x)
+
+    plain = {name: array(*each.shape) for name, each in PARAMS.items()}
+    program = Program("step", jax.jit(step), (plain, array(32, 8)))
+    inspection = Inspection(program, ("shardy",))
+    rows = [inspection.tensors.of(kind, "shardy") for kind in ("result", "argument")]
+    results, given = (
+        [(Leaf.of(row), row.lowered["shardy"].index) for row in each] for each in rows
+    )
+    known = relations(results, given, inspection.graph())
+    assert known == {number: "next value" if number < 4 else "gradient" for number in range(1, 7)}
+
+
+def test_each_result_of_a_collective_is_made_from_its_own_operand():
+    text = """
+module @m {
+  func.func public @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+    %0:2 = "stablehlo.all_reduce"(%a, %b) <{replica_groups = dense<0> : tensor<1x1xi64>}> ({
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %1 = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %1 : tensor<f32>
+    }) : (tensor<4xf32>, tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+    return %0#1, %0#0 : tensor<4xf32>, tensor<4xf32>
+  }
+}
+"""
+    graph = Inspection(read_bytes(text.encode())).graph()
+    assert {at: source.arguments for at, source in continuing(graph).items()} == {0: {1}, 1: {0}}
