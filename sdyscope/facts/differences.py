@@ -239,7 +239,12 @@ class LoweredDiff(Displayed):
     @property
     def same(self) -> bool:
         """Whether there is no difference."""
-        return not (self.meshes or self.tensors or self.ops or self.devices_reordered)
+        return self.is_alike and not self.devices_reordered
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether nothing differs but perhaps the order of devices."""
+        return not (self.meshes or self.tensors or self.ops)
 
     @property
     def leaves_out(self) -> bool:
@@ -389,13 +394,12 @@ class PropagatedDiff(Summarized):
     @property
     def same(self) -> bool:
         """Whether all that was compared is sharded alike, and two programs have the same values."""
-        return not (
-            self.beginnings
-            or self.other_types
-            or self.only_a
-            or self.only_b
-            or self.devices_reordered
-        )
+        return self.is_alike and not self.devices_reordered
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether nothing differs but perhaps the order of devices."""
+        return not (self.beginnings or self.other_types or self.only_a or self.only_b)
 
     @property
     def different_values(self) -> int:

@@ -9,11 +9,7 @@ from dataclasses import dataclass
 
 from sdyscope.analysis.naming.next_values import only_moves
 from sdyscope.facts.findings import Severity
-from sdyscope.facts.lint import (
-    NextValueDiffers,
-    StateDiffers,
-    UnderSharded,
-)
+from sdyscope.facts.lint import NextValueDiffers, StateDiffers, UnderSharded
 from sdyscope.lint.placed import Placed, axes_of
 from sdyscope.lint.rule import NotApplicable, Sighting, Unavailable, rule
 from sdyscope.lint.subject import Subject

@@ -13,7 +13,7 @@ from sdyscope.analysis.memory.held import HeldKind
 from sdyscope.analysis.memory.memory import Memory, memory_of
 from sdyscope.analysis.naming.batches import batches
 from sdyscope.analysis.naming.names import ValueNames
-from sdyscope.analysis.naming.next_values import relations
+from sdyscope.analysis.naming.next_values import numbered, relations
 from sdyscope.analysis.naming.paths import kept_for, mirrored
 from sdyscope.analysis.naming.roles import pass_rows
 from sdyscope.analysis.naming.scopes import is_differentiated
@@ -209,7 +209,7 @@ class Subject:
     def relations(self) -> Mapping[int, NextValueRelation]:
         """What each result of ``next_values`` is to its argument."""
         results, arguments = (
-            [(each.leaf, each.row.lowered[self.under].index) for each in rows]
+            numbered([each.row for each in rows], self.under)
             for rows in (self.results, self.arguments)
         )
         return relations(results, arguments, self.graph)

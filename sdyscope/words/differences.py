@@ -100,26 +100,30 @@ def beside_text(side: TensorSide, what: Sequence[str]) -> str:
 
 class _Reordered(Protocol):
     @property
+    def is_alike(self) -> bool: ...
+    @property
     def devices_reordered(self) -> bool: ...
 
 
-def _in_other_order(diff: _Reordered, *, alike: bool) -> str:
-    """The clause for devices in another order, where ``alike`` says that nothing else differs."""
+def _in_other_order(diff: _Reordered) -> str:
+    """The clause for devices in another order."""
     if not diff.devices_reordered:
         return ""
-    return ", but on devices in another order" if alike else "; the devices are in another order"
+    if diff.is_alike:
+        return ", but on devices in another order"
+    return "; the devices are in another order"
 
 
 def lowered_verdict(lowered: LoweredDiff) -> str:
     """What two modules differ in, a clause: ``2 of 44 tensors differ between Shardy and GSPMD``."""
     every = counted(lowered.same_tensors + len(lowered.tensors), "tensor")
-    if not (lowered.meshes or lowered.tensors or lowered.ops):
+    if lowered.is_alike:
         first, second = across_text(lowered.across, lowered.a), partitioner_name(lowered.b)
         text = f"{every}, the same {first} and {second}"
         missing = len(lowered.not_compared)
         if missing:
             text += f"; {missing:,} not compared"
-        text += _in_other_order(lowered, alike=True)
+        text += _in_other_order(lowered)
         if lowered.kernels_not_compared:
             text += f"; code of {counted(lowered.kernels_not_compared, 'kernel')} not compared"
         if lowered.constants_not_compared:
@@ -134,7 +138,7 @@ def lowered_verdict(lowered: LoweredDiff) -> str:
     count = len(lowered.tensors) or sum(op.size for op in lowered.ops)
     verb = "differs" if len(differ) == 1 and count == 1 and not lowered.meshes else "differ"
     between = partitioner_names((lowered.a, lowered.b))
-    order = _in_other_order(lowered, alike=False)
+    order = _in_other_order(lowered)
     return f"{listed(differ)} {verb} between {between}{order}"
 
 
@@ -199,8 +203,7 @@ def propagated_verdict(propagated: PropagatedDiff) -> str:
     for only, label in ((propagated.only_a, propagated.a), (propagated.only_b, propagated.b)):
         if only:
             text += f"; {counted(only, 'value')} only in {partitioner_name(label)}"
-    alike = not (differ or other or propagated.only_a or propagated.only_b)
-    return text + _in_other_order(propagated, alike=alike)
+    return text + _in_other_order(propagated)
 
 
 #: How many annotations a sentence names.
@@ -477,7 +480,7 @@ def compiled_verdict(compiled: _CompiledDiff) -> str:
     assert b.total is not None
     needs = device_verb(compiled.has_text)
     total = next((row for row in compiled.memory if row.kind == "total"), None)
-    order = _in_other_order(compiled, alike=compiled.is_alike)
+    order = _in_other_order(compiled)
     if compiled.is_alike:
         sent = counted(a.total.count, "collective") if a.total.count else "no collectives"
         if a.total.count:

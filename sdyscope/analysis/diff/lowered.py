@@ -131,18 +131,23 @@ def lowered_diff(
         ops_compared=not across_partitioners,
         ops=tuple(ops),
         left_out=left_out,
-        devices_reordered=a.platform == b.platform and other_order(a.devices, b.devices),
+        devices_reordered=other_order(a.devices, b.devices, (a.platform, b.platform)),
         kernels_not_compared=kernels,
         constants_not_compared=constants,
     )
 
 
-def other_order(devices: tuple[int, ...], others: tuple[int, ...]) -> bool:
+def other_order(
+    devices: tuple[int, ...], others: tuple[int, ...], platforms: tuple[str, str]
+) -> bool:
     """Whether the devices of two meshes are in another order; False where one is not known.
 
-    Which devices they are makes no difference, as where a program has a part of all.
+    Which devices they are makes no difference, as where a program has a part of all; nor does the
+    order on two platforms, on each of which JAX orders them by its links.
     """
-    return len(devices) == len(others) and ranks(devices) != ranks(others)
+    if platforms[0] != platforms[1] or len(devices) != len(others):
+        return False
+    return ranks(devices) != ranks(others)
 
 
 #: The number that makes an inner function's name unique, in `name_3(argument)` or `name_3[result]`.

@@ -63,12 +63,9 @@ def lowered_side(program: Staged, partitioner: Partitioner | None, label: str) -
 
 
 def devices_reordered(a: Staged, b: Staged) -> bool:
-    """Whether two programs have their devices in another order; False where one is not known.
-
-    On two platforms JAX orders them by the links of each.
-    """
-    same_platform = a.device_platform == b.device_platform
-    return same_platform and other_order(a.device_order, b.device_order)
+    """Whether two programs have their devices in another order; see ``other_order``."""
+    platforms = a.device_platform, b.device_platform
+    return other_order(a.device_order, b.device_order, platforms)
 
 
 def propagated_between(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.memory.held import Held
-from sdyscope.analysis.naming.next_values import only_moves, relations
+from sdyscope.analysis.naming.next_values import numbered, only_moves, relations
 from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.facts.findings import (
     DonationDropped,
@@ -56,14 +56,9 @@ def not_donated(
     results = [row for row in rows if row.kind == "result"]
     if only_moves(graph):
         return ()
-    numbered, taking = (
-        [(Leaf.of(row), row.lowered[partitioner].index) for row in each]
-        for each in (results, arguments)
-    )
-    known = relations(numbered, taking, graph)
-    pairs = mirrored([leaf for leaf, _ in numbered], [leaf for leaf, _ in taking])
+    known = relations(numbered(results, partitioner), numbered(arguments, partitioner), graph)
     undonated = []
-    for number, other in pairs.items():
+    for number, other in mirrored([*map(Leaf.of, results)], [*map(Leaf.of, arguments)]).items():
         argument, result = arguments[other], results[number]
         place, after = argument.lowered[partitioner], result.lowered[partitioner]
         if known[number] == "gradient":

@@ -6,7 +6,7 @@ A path alone does not tell: ``jax.value_and_grad(loss)(params, batch)[1]`` has t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -14,6 +14,8 @@ from sdyscope.analysis.naming.paths import Leaf, alike, mirrored
 from sdyscope.analysis.naming.roles import pass_arguments
 from sdyscope.analysis.naming.scopes import is_recomputed, is_transposed
 from sdyscope.facts.lint import NextValueRelation
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.tensors import Tensor
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.model import ValueId
 from sdyscope.graph.op_kinds import is_elementwise
@@ -65,6 +67,12 @@ class Continuing:
     arguments: frozenset[int]
     kept: frozenset[int]
     is_gradient: bool
+
+
+def numbered(rows: Iterable[Tensor], partitioner: Partitioner) -> list[Numbered]:
+    """Arguments or results with their numbers in a partitioner's module."""
+    there = [(row, row.lowered.get(partitioner)) for row in rows]
+    return [(Leaf.of(row), None if own is None else own.index) for row, own in there]
 
 
 def relations(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sdyscope.analysis.naming.next_values import relations
+from sdyscope.analysis.naming.next_values import numbered, relations
 from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.analysis.run.numerics import coarsest, element_dtype, tolerance
 from sdyscope.errors import TargetError
@@ -62,11 +62,9 @@ def training_plan(
     known: Mapping[int, NextValueRelation] = {}
     if module is not None:
         partitioner, graph = module
-        result_rows, argument_rows = (
-            [(Leaf.of(rows[at]), _number(rows[at], partitioner)) for at in order]
-            for rows, order in ((results, numbers), (arguments, others))
-        )
-        known = relations(result_rows, argument_rows, graph)
+        returned = numbered([results[number] for number in numbers], partitioner)
+        given = numbered([arguments[other] for other in others], partitioner)
+        known = relations(returned, given, graph)
     carried = {
         numbers[result]: others[argument]
         for result, argument in next_values.items()
@@ -89,11 +87,6 @@ def training_plan(
             hint="Return the loss from the step.",
         )
     return TrainingPlan(carried, watched)
-
-
-def _number(row: Tensor, partitioner: Partitioner) -> int | None:
-    there = row.lowered.get(partitioner)
-    return None if there is None else there.index
 
 
 def training(

@@ -8,8 +8,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from sdyscope.analysis.naming.next_values import continuing, only_moves, relations
-from sdyscope.analysis.naming.paths import Leaf
+from sdyscope.analysis.naming.next_values import continuing, numbered, only_moves, relations
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.stages.lowered.read import read_bytes
@@ -210,9 +209,7 @@ STATE = {"params": PARAMS, "mu": PARAMS}
 def test_what_results_are_to_the_arguments_whose_paths_they_have(step, arguments, known):
     inspection = Inspection(Program("step", jax.jit(step), arguments), ("shardy",))
     rows = [inspection.tensors.of(kind, "shardy") for kind in ("result", "argument")]
-    results, given = (
-        [(Leaf.of(row), row.lowered["shardy"].index) for row in each] for each in rows
-    )
+    results, given = (numbered(each, "shardy") for each in rows)
     assert {*relations(results, given, inspection.graph()).values()} == known
 
 
@@ -234,9 +231,7 @@ def test_a_token_of_an_ordered_effect_is_no_result_of_the_program():
     program = Program("step", jax.jit(step), (plain, array(32, 8)))
     inspection = Inspection(program, ("shardy",))
     rows = [inspection.tensors.of(kind, "shardy") for kind in ("result", "argument")]
-    results, given = (
-        [(Leaf.of(row), row.lowered["shardy"].index) for row in each] for each in rows
-    )
+    results, given = (numbered(each, "shardy") for each in rows)
     known = relations(results, given, inspection.graph())
     assert known == {number: "next value" if number < 4 else "gradient" for number in range(1, 7)}
 
