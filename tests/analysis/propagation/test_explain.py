@@ -541,7 +541,9 @@ def test_why_a_value_without_axes_has_none():
     assert words("%0") == words("%arg0") == ["No axis came to it, and none was stopped beside it."]
     assert words("%1") == ["It has no dimension that could be sharded."]
     assert words("%arg2") == ["dims 0 and 1 are closed by the annotation on the argument main(2)"]
-    assert words("%arg3") == ["dim 1 is closed by the annotation {} on dim 1 of the argument main(3)"]
+    assert words("%arg3") == [
+        "dim 1 is closed by the annotation {} on dim 1 of the argument main(3)"
+    ]
 
 
 @pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="results have parts of axes there")
