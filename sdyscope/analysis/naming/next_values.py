@@ -15,7 +15,7 @@ from sdyscope.analysis.naming.roles import pass_arguments
 from sdyscope.analysis.naming.scopes import is_recomputed, is_transposed
 from sdyscope.facts.lint import NextValueRelation
 from sdyscope.facts.program import Partitioner
-from sdyscope.facts.tensors import Tensor
+from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.model import ValueId
 from sdyscope.graph.op_kinds import is_elementwise
@@ -113,6 +113,36 @@ def relations(
         return "next value" if certain else unclear
 
     return {result: relation(result, argument) for result, argument in pairs.items()}
+
+
+def pairs_of_table(
+    table: TensorTable, module: tuple[Partitioner, OpGraph] | None
+) -> dict[int, tuple[int, NextValueRelation | None]]:
+    """Of each result that may be the next value of an argument, which, and what it is to it.
+
+    Args:
+        table: the program's tensors.
+        module: a partitioner and the op graph of its module; None where there is none, and the
+            relations are then not known.
+
+    Returns:
+        Flat indices, and None for what is not known.
+    """
+    arguments, results = (
+        {row.index or 0: row for row in table.tensors if row.kind == kind}
+        for kind in ("argument", "result")
+    )
+    numbers, others = sorted(results), sorted(arguments)
+    ours, theirs = [results[number] for number in numbers], [arguments[other] for other in others]
+    known: Mapping[int, NextValueRelation] = {}
+    if module is not None:
+        partitioner, graph = module
+        known = relations(numbered(ours, partitioner), numbered(theirs, partitioner), graph)
+    pairs = mirrored([*map(Leaf.of, ours)], [*map(Leaf.of, theirs)])
+    return {
+        numbers[result]: (others[argument], known.get(result))
+        for result, argument in pairs.items()
+    }
 
 
 def continuing(graph: OpGraph) -> Mapping[int, Continuing]:

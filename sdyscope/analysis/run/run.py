@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis.account import account_of
+from sdyscope.analysis.naming.next_values import pairs_of_table
 from sdyscope.analysis.profile.measured import measured
 from sdyscope.analysis.run.blocks import compared
 from sdyscope.analysis.run.inside import first_difference
@@ -16,6 +17,7 @@ from sdyscope.analysis.run.judge import judge, judge_shards
 from sdyscope.analysis.run.meshes import Make, across_meshes, on_one_device
 from sdyscope.analysis.run.numerics import (
     coarsest,
+    element_dtype,
     other_on_one_device,
     relative_error,
     tolerance,
@@ -136,13 +138,14 @@ def _ran(
         "made its inputs",
     )
     runner.check_same()
+    before = _before(lowered, runner)
     # What is wrong with the user's function is said before anything is compiled.
-    given = runner.reference() if reference is not None else None
+    given = replace(runner.reference(), before=before) if reference is not None else None
     executions = [runner.run(partitioner) for partitioner in lowered.partitioners]
 
     def against(reference: Reference) -> tuple[Reference, Run]:
         mine = [compared(execution, reference) for execution in executions]
-        bare = replace(reference, outputs=(), alone=())
+        bare = replace(reference, outputs=(), before=(), alone=())
         answers = group.all_of(
             (mine, bare), "compared its results", tuple[list[Execution], Reference]
         )
@@ -158,7 +161,7 @@ def _ran(
     compared_with, judged = (
         compared_with_one_device(
             runner,
-            lambda: against(_beside_alone(runner.reference(), lowered)),
+            lambda: against(_beside_alone(replace(runner.reference(), before=before), lowered)),
             lambda outcome: _differing(outcome[1]),
         )
         if given is None
@@ -180,6 +183,23 @@ def _ran(
         findings = [*more_of_it, *findings]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return replace(judged, findings=tuple(findings), account=account_of(lowered))
+
+
+def _before(lowered: Staged, runner: Runner) -> tuple[Any, ...]:
+    """Of each result the argument that it may be the next value of, on the host; None for none."""
+    under = lowered.chosen(None)
+    pairs = pairs_of_table(lowered.tensors, (under, lowered.graph(under)))
+    # What has its type alone may be computed in a narrower one, whose rounding is not known here.
+    named = {
+        result: argument
+        for result, (argument, relation) in pairs.items()
+        if relation in ("next value", "path")
+    }
+    dtypes = {row.index: row.dtype for row in lowered.tensors.tensors if row.kind == "result"}
+    return tuple(
+        runner.value(named[number]) if number in named and element_dtype(dtypes[number]) else None
+        for number in range(max(named, default=-1) + 1)
+    )
 
 
 def _differing(run: Run) -> int | None:
@@ -260,8 +280,8 @@ class _Inside:
 
     def of_numbers(self, fact: OtherNumbers, partitioner: Partitioner | None) -> Inside | None:
         """Of a result that is not what one device, or the user's function, computes."""
-        if partitioner is None:
-            return None
+        if partitioner is None or fact.by_change:
+            return None  # Where values begin to differ is told by all of each.
         # What both partitioners compute alike is looked for once.
         key = fact.worst, f"{fact.error:.2g}"
         if key not in self._searched:
@@ -290,6 +310,8 @@ class _Inside:
 
     def of_one_device(self, fact: DependsOnMesh) -> Inside | None:
         """Of a result that the program computes otherwise on a mesh of one device."""
+        if fact.by_change:
+            return None
         ran = (execution.partitioner for execution in self._executions if not execution.failure)
         partitioner = next(ran, None)
         if partitioner is None:
@@ -325,7 +347,14 @@ def _beside_alone(reference: Reference, lowered: Staged) -> Reference:
     dtypes = {row.index: row.dtype for row in lowered.tensors.tensors if row.kind == "result"}
     pairs = enumerate(zip(reference.outputs, reference.alone, strict=True))
     others = (
-        other_on_one_device(index, here, alone, dtypes[index], reference.compute_dtypes)
+        other_on_one_device(
+            index,
+            here,
+            alone,
+            dtypes[index],
+            reference.compute_dtypes,
+            reference.before_result(index),
+        )
         for index, (here, alone) in pairs
         if here is not None and alone is not None and index in dtypes
     )
