@@ -45,7 +45,9 @@ _LOCAL = re.compile(
 _KERNEL = re.compile(r"tpu_custom_call|mosaic_gpu\w*|__gpu\$xla\.gpu\.triton|triton_kernel_call")
 _CALLBACK = re.compile(r"xla_\w*callback")
 #: What JAX or Python knows by a number or address of the process, or shardings say.
-_NUMBERED = re.compile(rf"{_CALLBACK.pattern}|CustomSPMDPartitioning|InspectSharding|Sharding|SPMD\w+")
+_NUMBERED = re.compile(
+    rf"{_CALLBACK.pattern}|CustomSPMDPartitioning|InspectSharding|Sharding|SPMD\w+"
+)
 
 
 def is_kernel(target: str) -> bool:

@@ -214,7 +214,7 @@ class _Comparison:
         blocks, expected = execution.outputs[worst.index], self.outputs[worst.index]
         assert blocks is not None
         before = self.reference.before_result(worst.index)
-        ratio = ratio_of(worst, blocks[0].values, expected, before)
+        ratio, of_change = ratio_of(worst, blocks[0].values, expected, before)
         shape = side.mesh.shape.items()
         return DependsOnMesh(
             worst.path,
@@ -225,7 +225,7 @@ class _Comparison:
             mesh=side.mesh,
             base=None if self.base is None or self.base.mesh.size == 1 else self.base.mesh,
             function=self.reference.function,
-            by_change=worst.by_change,
+            by_change=of_change,
         )
 
     def _inside(self, side: _Side, execution: Execution, worst: Numeric) -> Inside | None:

@@ -224,12 +224,11 @@ def other_on_one_device(
     )
     if whole.within:
         return None
-    return OtherOnOneDevice(
-        index, whole.error, ratio_of(whole, here, alone, before), whole.by_change
-    )
+    ratio, of_change = ratio_of(whole, here, alone, before)
+    return OtherOnOneDevice(index, whole.error, ratio, of_change)
 
 
-def ratio_of(wrong: Numeric, here: Any, there: Any, before: Any) -> float | None:
+def ratio_of(wrong: Numeric, here: Any, there: Any, before: Any) -> tuple[float | None, bool]:
     """How many times as large all of a wrong result is, or all that the step changed in it.
 
     Args:
@@ -237,18 +236,23 @@ def ratio_of(wrong: Numeric, here: Any, there: Any, before: Any) -> float | None
         here: the result.
         there: what it should be.
         before: the argument that it may be the next value of; None for none.
+
+    Returns:
+        The whole number, None where it is none; and whether it, or else the error, is of the change.
     """
-    if not wrong.by_change:
-        return whole_ratio(here, there, tolerance(wrong.coarsest))
+    ratio = None if wrong.by_change else whole_ratio(here, there, tolerance(wrong.coarsest))
+    if ratio is not None or before is None or wrong.change is None:
+        return ratio, False
     wide = np.complex128 if np.iscomplexobj(here) else np.float64
     start = np.asarray(before).astype(wide)
     rounding = hidden(wrong.dtype) / (wrong.change or math.inf)
-    return whole_ratio(
+    ratio = whole_ratio(
         np.asarray(here).astype(wide) - start,
         np.asarray(there).astype(wide) - start,
         max(tolerance(wrong.coarsest), rounding),
         min(max(_WHOLE, rounding), 0.1),
     )
+    return ratio, wrong.by_change or ratio is not None
 
 
 def relative_error(here: Any, there: Any) -> float:
@@ -372,7 +376,9 @@ def difference(actual: HostBlock, expected: Any, before: Any = None) -> BlockDif
         local = np.unravel_index(where, block.shape)
         starts = (start for start, _ in actual.index)
         position = tuple(start + int(i) for start, i in zip(starts, local, strict=True))
-    change = None if before is None else _change(block, before[tuple(slice(*e) for e in actual.index)])
+    change = (
+        None if before is None else _change(block, before[tuple(slice(*e) for e in actual.index)])
+    )
     return BlockDifference(
         actual.index, distance, norm, largest, position, actual.device, pair, not_finite, change
     )

@@ -50,9 +50,7 @@ def training_plan(
     """
     pairs = pairs_of_table(table, module)
     carried = {
-        result: argument
-        for result, (argument, relation) in pairs.items()
-        if relation != "gradient"
+        result: argument for result, (argument, relation) in pairs.items() if relation != "gradient"
     }
     known = {relation for _, relation in pairs.values()}
     if not carried or (module and "next value" not in known):
