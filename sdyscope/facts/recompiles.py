@@ -24,8 +24,8 @@ class ArgumentChange:
             not known, or it is on a mesh only once.
         returned_as: the result of the program before that may be its next value and lies where it
             lies now; empty where there is none.
-        is_next_value: whether that is its next value by what it is made from, and not by its path or
-            its type alone.
+        is_next_value: whether that is its next value by what it is made from, and not by its path
+            or its type alone.
         weak: whether its type is weak now, and was not before; null where that did not change.
         meshes: the mesh that its type names before, and now, such as `data=8`, of a module that is
             the same; empty for none; null where that did not change.

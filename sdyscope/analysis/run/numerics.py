@@ -6,9 +6,9 @@ rounding of its terms, and Adam's first step makes of such a gradient, whatever 
 step up or down. What is summed wrongly, or lies on the wrong device, is wrong in many elements.
 
 A result that is nearly its argument, as parameters after a step are, is also compared by what the
-step changed: that a small step of a wrong gradient leaves parameters nearly as a right one does says
-nothing. A change may be off by half of itself, as Adam's first step goes by the sign of each
-gradient, and by what rounding to its dtype loses.
+step changed: a small step of a wrong gradient leaves parameters nearly as a right one does. A
+change may be off by half of itself, as Adam's first step goes by the sign of each gradient, and by
+what rounding to its dtype loses.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def ratio_of(wrong: Numeric, here: Any, there: Any, before: Any) -> tuple[float 
         before: the argument that it may be the next value of; None for none.
 
     Returns:
-        The whole number, None where it is none; and whether it, or else the error, is of the change.
+        The whole number, None where it is none; and whether it, or the error, is of the change.
     """
     ratio = None if wrong.by_change else whole_ratio(here, there, tolerance(wrong.coarsest))
     if ratio is not None or before is None or wrong.change is None:
