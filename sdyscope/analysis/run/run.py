@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis.account import account_of
-from sdyscope.analysis.naming.next_values import pairs_of_table
 from sdyscope.analysis.profile.measured import measured
 from sdyscope.analysis.run.blocks import compared
 from sdyscope.analysis.run.inside import first_difference
@@ -17,13 +16,12 @@ from sdyscope.analysis.run.judge import judge, judge_shards
 from sdyscope.analysis.run.meshes import Make, across_meshes, on_one_device
 from sdyscope.analysis.run.numerics import (
     coarsest,
-    element_dtype,
     other_on_one_device,
     relative_error,
     tolerance,
 )
 from sdyscope.analysis.run.processes import execution_of_all, reference_of_all
-from sdyscope.analysis.run.reference import compared_with_one_device
+from sdyscope.analysis.run.reference import arguments_before, compared_with_one_device
 from sdyscope.analysis.run.training import TrainingPlan, training, training_plan
 from sdyscope.analysis.run.values import Run
 from sdyscope.errors import TargetError
@@ -138,7 +136,7 @@ def _ran(
         "made its inputs",
     )
     runner.check_same()
-    before = _before(lowered, runner)
+    before = arguments_before(lowered, runner)
     # What is wrong with the user's function is said before anything is compiled.
     given = replace(runner.reference(), before=before) if reference is not None else None
     executions = [runner.run(partitioner) for partitioner in lowered.partitioners]
@@ -183,23 +181,6 @@ def _ran(
         findings = [*more_of_it, *findings]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return replace(judged, findings=tuple(findings), account=account_of(lowered))
-
-
-def _before(lowered: Staged, runner: Runner) -> tuple[Any, ...]:
-    """Of each result the argument that it may be the next value of, on the host; None for none."""
-    under = lowered.chosen(None)
-    pairs = pairs_of_table(lowered.tensors, (under, lowered.graph(under)))
-    # What has its type alone may be computed in a narrower one, whose rounding is not known here.
-    named = {
-        result: argument
-        for result, (argument, relation) in pairs.items()
-        if relation in ("next value", "path")
-    }
-    dtypes = {row.index: row.dtype for row in lowered.tensors.tensors if row.kind == "result"}
-    return tuple(
-        runner.value(named[number]) if number in named and element_dtype(dtypes[number]) else None
-        for number in range(max(named, default=-1) + 1)
-    )
 
 
 def _differing(run: Run) -> int | None:
