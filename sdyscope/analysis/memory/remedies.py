@@ -148,12 +148,15 @@ def _donations(
     program: Staged, memory: Memory, partitioner: Partitioner
 ) -> Iterator[tuple[PeakRemedy, tuple[Wish, ...]]]:
     """All arguments together whose next values could have their buffers."""
-    held = {(tensor.kind, tensor.number): tensor for tensor in memory.tensors}
+    arguments, results = (
+        {tensor.number: tensor for tensor in memory.tensors if tensor.kind == kind}
+        for kind in ("argument", "result")
+    )
     pairs = [
-        [
-            held.get((row.kind, row.lowered[partitioner].index))
-            for row in (each.argument, each.result)
-        ]
+        (
+            arguments.get(each.argument.lowered[partitioner].index or 0),
+            results.get(each.result.lowered[partitioner].index or 0),
+        )
         for each in not_donated(program.tensors, partitioner, program.graph(partitioner))
         if each.certain
     ]
