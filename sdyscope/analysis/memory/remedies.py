@@ -335,6 +335,7 @@ def half_batch(
                     hopes,
                     partitioner,
                     sizes=(size, size // 2),
+                    certain=bool(known.certain),
                 )
                 return remedy, lambda smaller=smaller: smaller
     return None
