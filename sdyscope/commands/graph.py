@@ -88,7 +88,7 @@ def command(
     """
     from sdyscope.errors import TargetError
     from sdyscope.process import output
-    from sdyscope.terminal.account import say_account
+    from sdyscope.terminal.answer import say_account
     from sdyscope.terminal.messages import tell
     from sdyscope.views import graph
     from sdyscope.words.partitioners import module_text

@@ -46,7 +46,7 @@ def command(
     from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.terminal import document
-    from sdyscope.terminal.account import say_account
+    from sdyscope.terminal.answer import say_account
     from sdyscope.terminal.messages import tell
     from sdyscope.views import lower
     from sdyscope.words.partitioners import partitioner_name

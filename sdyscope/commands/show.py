@@ -75,7 +75,7 @@ def command(
     from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.terminal import blocks, document
-    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.terminal.answer import account_paragraphs
     from sdyscope.terminal.paragraphs import Paragraph
     from sdyscope.views import show as view
     from sdyscope.views import show_recorded
