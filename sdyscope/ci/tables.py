@@ -7,10 +7,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.ci.toml_places import Path as TomlPath
 from sdyscope.facts.findings import Severity
-from sdyscope.facts.traffic import CollectiveKind
+from sdyscope.facts.traffic import KINDS, CollectiveKind
 from sdyscope.snapshots import STAGES, Stage
 
 SizeText: TypeAlias = str | int

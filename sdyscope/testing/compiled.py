@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sdyscope.analysis.budgets import Budgets, CommunicationLimit, communication_spent
-from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.traffic import KINDS
 from sdyscope.hardware.rates import parse_size
 from sdyscope.inspection import Inspection
 from sdyscope.words.counts import size

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.collectives.totals import Collectives, Tally
+from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.diff.causes import Cause, Causes
 from sdyscope.analysis.diff.collectives import (
     CollectiveDifference,
@@ -14,15 +14,16 @@ from sdyscope.analysis.diff.collectives import (
     collective_differences,
     kind_axes_differences,
 )
-from sdyscope.analysis.diff.entries import Entries, compared_entries
+from sdyscope.analysis.diff.entries import compared_entries
 from sdyscope.analysis.diff.memory import memory_rows
 from sdyscope.analysis.diff.propagated import PropagatedSide, propagated_diff
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
-from sdyscope.facts.differences import Across, MemoryRow, TensorDifference
+from sdyscope.facts.differences import Across, Entries, MemoryRow, TensorDifference
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
+from sdyscope.facts.traffic import Tally
 from sdyscope.formatters import Summarized, in_place
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh

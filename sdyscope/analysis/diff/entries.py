@@ -7,52 +7,10 @@ results, it is not compared, unless what a device holds of it already differs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from sdyscope.analysis.memory.memory import Held, HeldKind, Memory
-from sdyscope.facts.differences import NotCompared
-
-EntryChange: TypeAlias = Literal[
-    "type", "sharding", "memory", "layout", "buffer", "only in a", "only in b"
-]
-"""What is not the same: shape or element type alone; the placement or the block that a device
-holds; the memory that it is in; the order of its dimensions there and their tiles; whose buffer it
-is in, or whether its buffer was donated; or that only one side has it."""
-
-
-@dataclass(frozen=True, slots=True)
-class EntryDifference:
-    """An argument or result that is not the same on both sides.
-
-    Attributes:
-        kind: what it is.
-        name: its pytree path.
-        change: what is not the same.
-        a: what a device holds of it on the first side; None where only the second has it.
-        b: what a device holds of it on the second side; None where only the first has it.
-    """
-
-    kind: HeldKind
-    name: str
-    change: EntryChange
-    a: Held | None
-    b: Held | None
-
-
-@dataclass(frozen=True, slots=True)
-class Entries:
-    """Arguments and results of both sides.
-
-    Attributes:
-        same: how many are sharded and stored alike.
-        different: those that are not.
-        not_compared: those of which nobody says.
-    """
-
-    same: int = 0
-    different: tuple[EntryDifference, ...] = ()
-    not_compared: tuple[NotCompared, ...] = ()
+from sdyscope.facts.differences import Entries, EntryChange, EntryDifference, NotCompared
 
 
 def compared_entries(a: Memory, b: Memory, *, by_name: bool) -> Entries:

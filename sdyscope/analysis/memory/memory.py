@@ -13,8 +13,6 @@ from typing import Literal
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.memory.donation import dropped_donations, unused_donations, with_shares
-from sdyscope.analysis.memory.held import Held as Held
-from sdyscope.analysis.memory.held import HeldKind as HeldKind
 from sdyscope.analysis.memory.held import held, held_block, rows_held
 from sdyscope.analysis.memory.options import OfHeld, with_options
 from sdyscope.analysis.memory.predicted import PredictedMemory, predicted_memory
@@ -24,6 +22,8 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis, OfCompiled
 from sdyscope.facts.findings import Observation
+from sdyscope.facts.memory import Held as Held
+from sdyscope.facts.memory import HeldKind as HeldKind
 from sdyscope.facts.memory import Sureness
 from sdyscope.facts.over_time import Fit, MemoryOverTime, PeakRemedy, Varied
 from sdyscope.facts.program import Partitioner
