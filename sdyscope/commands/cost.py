@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from sdyscope.commands import opening, options, rates
+from sdyscope.hardware.names import Hardware
 
 if TYPE_CHECKING:
-    from sdyscope.hardware.names import Hardware
     from sdyscope.terminal.blocks import Block
 
 

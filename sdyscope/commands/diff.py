@@ -15,6 +15,8 @@ from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
+from sdyscope.hardware.names import Hardware
+from sdyscope.process import output
 from sdyscope.values.mesh import Mesh, only_mesh, ranks, renamed_axes
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from sdyscope.analysis.diff.pairing import PairCandidate, Paired
     from sdyscope.facts.account import Account
     from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
-    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.snapshots.differences import DiffDocument
 
@@ -105,7 +106,6 @@ def command(
 
     --mesh and --set apply to programs, not to files. Exit status 1 if anything differs.
     """
-    from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs
     from sdyscope.terminal.answer import account_paragraphs
     from sdyscope.views import diff

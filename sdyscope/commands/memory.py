@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from sdyscope.commands import opening, options, varying
+from sdyscope.errors import TargetError
+from sdyscope.hardware.names import Hardware
+from sdyscope.process import output
 
 if TYPE_CHECKING:
-    from sdyscope.hardware.names import Hardware
     from sdyscope.terminal.blocks import Block
 
 
@@ -114,8 +116,6 @@ def command(
     from sdyscope.analysis.memory.memory import memory_document, predicted_document
     from sdyscope.analysis.memory.peak import with_fits, with_peak
     from sdyscope.analysis.search.zero import training_state
-    from sdyscope.errors import TargetError
-    from sdyscope.process import output
     from sdyscope.terminal.answer import print_answer
     from sdyscope.views import memory, over_time
 

@@ -11,14 +11,16 @@ import click
 from sdyscope.commands import completing, opening, options, rates, snapshot_diff
 from sdyscope.commands import fix as fixing
 from sdyscope.commands import run as running
+from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner
-from sdyscope.process import child
+from sdyscope.hardware.names import Hardware
+from sdyscope.process import child, output, progress
+from sdyscope.terminal.messages import tell
 
 if TYPE_CHECKING:
     from sdyscope.analysis.fix.values import Fix
     from sdyscope.analysis.profile.profile import ProfileDocument
     from sdyscope.analysis.run.values import Run
-    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.page.document import Report
 
@@ -169,9 +171,7 @@ def command(
     of both; likewise for one target with --on given twice. Of two snapshot files it shows the
     differences.
     """
-    from sdyscope.errors import TargetError
     from sdyscope.page import document as report
-    from sdyscope.process import progress
     from sdyscope.words import paths as path_words
 
     click.get_current_context().with_resource(path_words.full_paths(full_paths))
@@ -260,7 +260,6 @@ def command(
 def _not_known(reports: Sequence[Report], *, strict: bool) -> int:
     """Says what could not be computed and what is not known, of two sides whose it is."""
     from sdyscope.terminal.answer import say_account
-    from sdyscope.terminal.messages import tell
     from sdyscope.words.account import unavailable_text
 
     said: set[str] = set()
@@ -275,8 +274,6 @@ def _not_known(reports: Sequence[Report], *, strict: bool) -> int:
 
 
 def _written(where: Path | None, content: bytes) -> int:
-    from sdyscope.process import output
-
     here = output.answers()
     if where is None or str(where) == "-":
         here.write_bytes(content)
@@ -341,7 +338,6 @@ def _pictures(folder: Path, report: Report, inspection: Inspection) -> None:
     import re
 
     from sdyscope.page import svg as report_svg
-    from sdyscope.process import output
 
     pictures: dict[str, str] = {}
     placements = () if inspection.is_compiled else report_svg.placements(inspection)
@@ -359,7 +355,6 @@ def _pictures(folder: Path, report: Report, inspection: Inspection) -> None:
 
 def _communication(report: Report) -> bytes:
     """What a step communicates, as one picture."""
-    from sdyscope.errors import TargetError
     from sdyscope.page import svg as report_svg
 
     if report.comms is None:
@@ -435,7 +430,6 @@ def _of_two(
     """
     from sdyscope.page import document as report
     from sdyscope.page import page as report_page
-    from sdyscope.process import progress
     from sdyscope.words.account import NO_COMPILE
 
     def opened(word: str) -> Inspection:

@@ -7,7 +7,9 @@ from typing import Literal, TypeAlias
 import click
 
 from sdyscope.commands import opening, options
+from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner
+from sdyscope.process import output
 
 _Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
 
@@ -72,8 +74,6 @@ def command(
     status 1 if one of its files can't be read.
     """
     from sdyscope.analysis.show import UnreadFile, show
-    from sdyscope.errors import TargetError
-    from sdyscope.process import output
     from sdyscope.terminal import blocks, document
     from sdyscope.terminal.answer import account_paragraphs
     from sdyscope.terminal.paragraphs import Paragraph

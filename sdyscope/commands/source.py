@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from sdyscope.commands import opening, options
+from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
 
 if TYPE_CHECKING:
-    from sdyscope.hardware.names import Hardware
     from sdyscope.terminal.blocks import Block
 
 
@@ -63,7 +64,6 @@ def command(
 
     The program is compiled, not run. The text comes from the `.py` files on this machine.
     """
-    from sdyscope.errors import TargetError
     from sdyscope.terminal.answer import print_answer
     from sdyscope.views import source
 

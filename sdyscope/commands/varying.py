@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from sdyscope.commands import opening
 from sdyscope.errors import TargetError, one_of
+from sdyscope.hardware.names import Hardware
 
 if TYPE_CHECKING:
     from sdyscope.analysis.memory.peak import VaryingSize
-    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.staged import Staged
 

@@ -16,6 +16,7 @@ from sdyscope.errors import ConversionError, SdyscopeError
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated
 from sdyscope.graph import Op, OpGraph, Sharding, TensorType, ValueId
+from sdyscope.graph.tags import sids
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
@@ -172,8 +173,6 @@ class _Compared:
 
         An op of a function's second call, and a constant's second copy, are found by their tags.
         """
-        from sdyscope.graph.tags import sids
-
         value = self.before.get((op.id, 0))
         if value is not None:
             return value, False

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from sdyscope.graph import Op, OpGraph
-from sdyscope.page.columns import Pool, column
+from sdyscope.page.columns import Pool, column, steps
 from sdyscope.values.source import SourceLocation
 
 #: Lines are broken from this many characters on.
@@ -103,7 +103,7 @@ def text_part(pool: Pool, lines: Iterable[IrLine]) -> dict[str, Any]:
         marks += _marks(pieces, spans) if spans else [()] * count
     return {
         "text": "\n".join(text),
-        "wrapped": _steps(wrapped),
+        "wrapped": steps(wrapped),
         "sources": column(sources),
         "scopes": column(scopes),
         "tensors": _own(tensors, text),
@@ -240,11 +240,6 @@ def _marks(pieces: Sequence[str], spans: Sequence[_Span]) -> Iterator[tuple[int 
                 marked += (max(first, start) - start + own, min(last, end) - start + own, change)
         yield tuple(marked)
         start = end + 1  # the space at which it is broken
-
-
-def _steps(numbers: list[int]) -> list[int]:
-    """Rising numbers as the steps between them, which pack better."""
-    return [b - a for a, b in zip([0, *numbers], numbers, strict=False)]
 
 
 def _own(names: list[str], text: list[str]) -> dict[str, Any]:

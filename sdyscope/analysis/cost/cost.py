@@ -546,10 +546,7 @@ def predicted_cost_document(
         work=work,
         compute=arithmetic(work, None, chip, devices_a_chip, _of_matmuls(given.compute)),
         memory=reading,
-        axes={
-            axis.name: linker.levels((AxisRef(axis.name),))
-            for axis in (() if mesh is None else mesh.axes)
-        },
+        axes=linker.by_axis,
         arguments=_read_once(held, reading.bandwidth),
     )
     longest = sorted(program_cost.collectives, key=lambda timed: -(timed.seconds or 0.0))
@@ -674,10 +671,7 @@ def cost(
         work=work,
         compute=arithmetic(work, by_xla.get("flops"), chip, devices_a_chip, given.compute),
         memory=memory(work, by_xla.get("bytes accessed"), chip, devices_a_chip, given.compute),
-        axes={
-            axis.name: linker.levels((AxisRef(axis.name),))
-            for axis in (() if mesh is None else mesh.axes)
-        },
+        axes=linker.by_axis,
         pipelines=pipelines(module, mesh),
     )
 
@@ -715,6 +709,12 @@ class _Linker:
             if levels is None
             else group_seconds(collective.kind, collective.bytes, levels, self.chip),
         )
+
+    @property
+    def by_axis(self) -> dict[str, tuple[Level, ...] | None]:
+        """The levels of each mesh axis alone."""
+        axes = () if self.mesh is None else self.mesh.axes
+        return {axis.name: self.levels((AxisRef(axis.name),)) for axis in axes}
 
     def levels(self, axes: tuple[AxisRef, ...] | None) -> tuple[Level, ...] | None:
         """The levels, from the inside out; None where they are not known."""
