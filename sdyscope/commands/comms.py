@@ -15,7 +15,7 @@ from sdyscope.process import output
 
 if TYPE_CHECKING:
     from sdyscope.analysis.collectives.comms import CommsDocument
-    from sdyscope.terminal.blocks import Block
+    from sdyscope.terminal.answer import Block
 
 
 @options.command(

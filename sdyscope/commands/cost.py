@@ -11,7 +11,7 @@ from sdyscope.commands import opening, options, rates
 from sdyscope.hardware.names import Hardware
 
 if TYPE_CHECKING:
-    from sdyscope.terminal.blocks import Block
+    from sdyscope.terminal.answer import Block
 
 
 @options.command(

@@ -13,7 +13,7 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.process import output
 
 if TYPE_CHECKING:
-    from sdyscope.terminal.blocks import Block
+    from sdyscope.terminal.answer import Block
 
 
 @options.command(

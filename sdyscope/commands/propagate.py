@@ -12,7 +12,7 @@ from sdyscope.errors import TargetError
 from sdyscope.process import output
 
 if TYPE_CHECKING:
-    from sdyscope.terminal.blocks import Block
+    from sdyscope.terminal.answer import Block
 
 
 @options.command(

@@ -15,7 +15,7 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.process import output, progress
 
 if TYPE_CHECKING:
-    from sdyscope.terminal.blocks import Block
+    from sdyscope.terminal.answer import Block
 
 
 def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:

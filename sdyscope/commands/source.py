@@ -13,7 +13,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 
 if TYPE_CHECKING:
-    from sdyscope.terminal.blocks import Block
+    from sdyscope.terminal.answer import Block
 
 
 @options.command(

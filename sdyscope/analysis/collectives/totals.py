@@ -14,7 +14,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.rematerializations import Rematerialization
 from sdyscope.facts.traffic import KINDS, CollectiveKind, Tally
-from sdyscope.formatters import Summarized
+from sdyscope.formatters import Summarized, in_place
 from sdyscope.hlo import Shape, UnreadLine
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.replica_groups import ReplicaGroups
@@ -144,22 +144,8 @@ class Collective:
     line: int
     devices: ReplicaGroups | None = None
 
-    __document__ = (
-        "name",
-        "kind",
-        "axes",
-        "group_size",
-        "count",
-        "unknown_trips",
-        "conditional",
-        "at_most",
-        "asynchronous",
-        "channel_id",
-        "groups",
-        "sent",
-        "received",
-        "parts",
-        "line",
+    __document__ = in_place(
+        conditional=("conditional", "at_most"), groups=("groups", "sent", "received"), devices=()
     )
 
     @property

@@ -64,21 +64,11 @@ class CompiledSide:
     memory_missing: str = ""
     error: CompilerError | None = None
 
-    __document__ = (
-        "label",
-        "partitioner",
-        "hardware",
-        "device_kind",
-        "devices",
-        "mesh",
-        "total",
-        "dtypes",
-        "rematerializations",
-        "unread",
-        "failure",
-        "origins_missing",
-        "memory_missing",
-        "notes",
+    __document__ = in_place(
+        collectives=("partitioner", "hardware", "device_kind", "devices", "mesh"),
+        compiled=("total", "dtypes", "rematerializations", "unread"),
+        memory=("failure",),
+        error=("notes",),
     )
 
     @property

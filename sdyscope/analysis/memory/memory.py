@@ -30,7 +30,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import TensorTable
 from sdyscope.facts.zero import TrainingState
-from sdyscope.formatters import Summarized
+from sdyscope.formatters import Summarized, in_place
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
 from sdyscope.values.entry_layout import EntryLayout, read_entry_layout
@@ -65,29 +65,19 @@ class Memory(OfCompiled, OfHeld, Summarized):
     """
 
     compiled: Compiled
-    tensors: tuple[Held, ...]
-    groups: tuple[Group, ...]
-    results_table: int
     equal: bool | None
+    results_table: int
+    groups: tuple[Group, ...]
+    tensors: tuple[Held, ...]
     findings: tuple[Observation, ...]
 
-    __document__ = (
-        "partitioner",
-        "hardware",
-        "device_kind",
-        "devices",
-        "compile_seconds",
-        "compiler",
-        "total",
-        "stored",
-        "equal",
-        "results_table",
-        "groups",
-        "tensors",
-        "savings",
-        "rematerializations",
-        "findings",
-        "notes",
+    __document__ = in_place(
+        compiled=(
+            *("partitioner", "hardware", "device_kind", "devices", "compile_seconds", "compiler"),
+            *("total", "stored"),
+        ),
+        tensors=("tensors", "savings", "rematerializations"),
+        findings=("findings", "notes"),
     )
 
     @property
@@ -264,7 +254,7 @@ def memory(table: TensorTable | None, compiled: Compiled, mesh: Mesh | None = No
         *(() if table is None else dropped_donations(table)),
         *([] if equal is not False else [bytes_differ(every, compiled)]),
     ]
-    return Memory(compiled, tuple(every), groups(every), results_table, equal, tuple(findings))
+    return Memory(compiled, equal, results_table, groups(every), tuple(every), tuple(findings))
 
 
 def _blocks(compiled: Compiled, layout: EntryLayout) -> Iterator[Held]:
