@@ -84,14 +84,9 @@ class TensorSide:
     annotation: Annotation
     sharding: Sharded
 
-    __document__ = (
-        "shape",
-        "dtype",
-        "source",
-        "sharding",
-        "donated",
-        "donated_to",
-        "attributes",
+    __document__ = in_place(
+        annotation=("shape", "dtype", "source"),
+        sharding=("sharding", "donated", "donated_to", "attributes"),
     )
 
     @property

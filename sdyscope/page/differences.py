@@ -11,7 +11,7 @@ from typing import Any
 from sdyscope.analysis.diff.causes import Cause
 from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicated
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide
-from sdyscope.analysis.diff.memory import aliases
+from sdyscope.analysis.diff.entries import aliases
 from sdyscope.analysis.diff.renamed import renamed
 from sdyscope.analysis.diff.sides import (
     both_partitioners,

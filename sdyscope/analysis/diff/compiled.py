@@ -14,8 +14,7 @@ from sdyscope.analysis.diff.collectives import (
     collective_differences,
     kind_axes_differences,
 )
-from sdyscope.analysis.diff.entries import compared_entries
-from sdyscope.analysis.diff.memory import memory_rows
+from sdyscope.analysis.diff.entries import compared_entries, memory_rows
 from sdyscope.analysis.diff.propagated import PropagatedSide, propagated_diff
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.errors import CompilerError
