@@ -252,35 +252,22 @@ class Collectives(Summarized):
     devices: int
     mesh: Mesh | None
     differentiated: bool
+    origins_missing: Remark | str = ""
+    rematerializations: tuple[Rematerialization, ...] = ()
     not_understood: tuple[UnreadLine, ...] = ()
     not_understood_count: int = 0
-    predicted: bool = False
-    rematerializations: tuple[Rematerialization, ...] = ()
-    origins_missing: Remark | str = ""
-    partitioner: Partitioner | None = None
     notes: tuple[Remark | str, ...] = ()
+    predicted: bool = False
+    partitioner: Partitioner | None = None
 
-    __document__ = (
-        "partitioner",
-        "predicted",
-        "devices",
-        "mesh",
-        "differentiated",
-        "total",
-        "by_kind",
-        "by_axes",
-        "by_kind_and_axes",
-        "by_phase",
-        "by_scope",
-        "by_annotation",
-        "collectives",
-        "with_source",
-        "with_origin",
-        "origins_missing",
-        "rematerializations",
-        "not_understood",
-        "not_understood_count",
-        "notes",
+    __document__ = in_place(
+        collectives=("partitioner", "predicted"),
+        differentiated=(
+            *("differentiated", "total", "by_kind", "by_axes", "by_kind_and_axes", "by_phase"),
+            *("by_scope", "by_annotation", "collectives", "with_source", "with_origin"),
+        ),
+        predicted=(),
+        partitioner=(),
     )
 
     def with_parts(self, changed: Callable[[Collective, Part], Part]) -> Collectives:
