@@ -8,7 +8,7 @@ from dataclasses import replace
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.memory.memory import Group, memory_of
 from sdyscope.analysis.naming.structure import Marks
-from sdyscope.annotations import Annotation, annotated_value
+from sdyscope.annotations import LAYOUT, Annotation, annotated_value
 from sdyscope.errors import CompilerError, ConversionError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner, RequestedTensor
@@ -28,7 +28,14 @@ from sdyscope.values.sharding import TensorSharding
 from sdyscope.words.account import unplaced_clause
 from sdyscope.words.hardware import hardware_text
 from sdyscope.words.mesh import mesh_entry
-from sdyscope.words.sharding import REPLICATED, UNKNOWN, in_memory, sharding_text, shardy_text
+from sdyscope.words.sharding import (
+    REPLICATED,
+    UNKNOWN,
+    in_memory,
+    sharding_text,
+    shardy_text,
+    with_buffer,
+)
 from sdyscope.words.types import value_type_text
 
 #: The stages that need nothing compiled.
@@ -213,14 +220,18 @@ class _Taken:
     ) -> str | None:
         """What a stage says of a tensor; None where it says nothing of such tensors."""
         if stage == "requested":
-            return _requested(tensor.requested)
+            asked = tensor.requested
+            return with_buffer(_requested(asked), donated=asked is not None and asked.donated)
         if stage == "compiled" or (stage == "propagated" and partitioner not in self.decided):
             return None
         if there is None:
             return _ABSENT
         if stage == "lowered":
-            return self.lowered(there, partitioner)
-        return in_memory(self.decided[partitioner].tensor(there), there.memory)
+            text = self.lowered(there, partitioner)
+        else:
+            text = in_memory(self.decided[partitioner].tensor(there), there.memory)
+        layouts = tuple(each for each in there.attributes if each.startswith(LAYOUT))
+        return with_buffer(text, donated=there.donated, layouts=layouts)
 
     def lowered(self, there: Annotation, partitioner: Partitioner) -> str:
         """What the module says."""
