@@ -7,7 +7,6 @@ from typing import Any, Literal, TypeAlias
 
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
-from sdyscope.formatters import in_place
 
 Extent: TypeAlias = tuple[int, int]
 """First element of a dimension, and the one after the last."""
@@ -255,21 +254,17 @@ class Reference:
     """
 
     outputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    failure: str = ""
+    compute_dtypes: tuple[str, ...] = ()
+    draws_random_numbers: bool = False
+    threefry_partitionable: bool = True
+    step_seconds: float | None = None
+    has_shard_maps: bool = False
     function: str = ""
     alone: tuple[Any, ...] = field(default=(), repr=False, compare=False)
     alone_failure: str = ""
     others: tuple[OtherOnOneDevice, ...] = ()
-    failure: str = ""
-    compute_dtypes: tuple[str, ...] = ()
-    step_seconds: float | None = None
-    draws_random_numbers: bool = False
-    threefry_partitionable: bool = True
-    has_shard_maps: bool = False
     is_simplified: bool = True
-
-    __document__ = in_place(
-        outputs=("kind",), function=("function", "is_independent"), alone=(), has_shard_maps=()
-    )
 
     @property
     def kind(self) -> ReferenceKind:
@@ -284,6 +279,20 @@ class Reference:
     def is_independent(self) -> bool:
         """Whether it would not do what the program does wrong on a mesh."""
         return self.kind in ("function", "unsharded")
+
+    __document__ = (
+        "kind",
+        "function",
+        "is_independent",
+        "alone_failure",
+        "others",
+        "failure",
+        "compute_dtypes",
+        "step_seconds",
+        "draws_random_numbers",
+        "threefry_partitionable",
+        "is_simplified",
+    )
 
 
 @dataclass(frozen=True, slots=True)
