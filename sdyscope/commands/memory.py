@@ -166,6 +166,9 @@ def command(
     return 0 if answer.passed and fit and not (strict and answer.account) else 1
 
 
+# --- --vary NAME: the sizes that can be tried, and how each is made -------------------------------
+
+
 def _varying_size(
     name: str,
     target: opening.Opening,

@@ -1,7 +1,8 @@
 """The modules' text for the report, as lowered and after propagation, a line an op.
 
 Each line has its source line and its row of the tensors; of what propagation wrote, it is known
-what was there before.
+what was there before. Long lines are broken, which MLIR's syntax allows anywhere between tokens,
+and large constants are left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arguments and results of two compiled programs: which are sharded or stored differently.
+"""What a device holds of two compiled programs: arguments and results, and bytes side by side.
 
 Where a program does not say how an argument or result is sharded, as the text of one does not of
 results, it is not compared, unless what a device holds of it already differs.
