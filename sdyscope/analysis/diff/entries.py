@@ -78,11 +78,7 @@ def _stored_change(held: Held, other: Held, *, buffers: bool) -> EntryChange | N
 
 def _donated(memory: Memory) -> int:
     """Bytes of results that lie in arguments' buffers."""
-    return sum(
-        tensor.stored.bytes
-        for tensor in memory.tensors
-        if tensor.kind == "result" and tensor.shares
-    )
+    return sum(group.shared for group in memory.groups if group.kind == "result")
 
 
 def _pairs(a: Memory, b: Memory, *, by_name: bool) -> Iterator[tuple[Held | None, Held | None]]:
