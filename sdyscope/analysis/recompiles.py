@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
-from sdyscope.analysis.naming.next_values import relations
-from sdyscope.analysis.naming.paths import Leaf, mirrored
+from sdyscope.analysis.naming.next_values import next_values
+from sdyscope.analysis.naming.paths import Leaf
 from sdyscope.annotations import Annotation
 from sdyscope.facts.recompiles import ArgumentChange, OpChange, Recompile
 from sdyscope.facts.recorded import Line, Record, RecordedProgram
@@ -23,6 +24,7 @@ from sdyscope.graph.donation import ALIASED, DONOR
 from sdyscope.graph.scalars import type_text
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import only_mesh
+from sdyscope.values.placement import Placement
 
 #: Ops that JAX writes for other shapes or for constants.
 _PASSED_OVER = frozenset(
@@ -210,7 +212,17 @@ def _recompile(program: _Program, before: _Program) -> Recompile:
         (*types, *shardings, *meshes),
         own != theirs,
         None if retyped else _first_change(program.ops, before.ops),
+        donated=tuple(_donated(program, before)),
     )
+
+
+def _donated(program: _Program, before: _Program) -> Iterator[str]:
+    """The arguments that are donated in one of two programs alone."""
+    ours, theirs = (each.boundary["argument"] for each in (program, before))
+    if len(ours) == len(theirs):
+        for number, (now, was) in enumerate(zip(ours, theirs, strict=True)):
+            if now.donated != was.donated:
+                yield now.path or f"argument {number}"
 
 
 def _types(program: _Program, before: _Program) -> Iterator[ArgumentChange]:
@@ -234,6 +246,8 @@ def _named_types(known: RecordedProgram) -> dict[str, str]:
 def _shardings(program: _Program, before: _Program, changed: set[str]) -> Iterator[ArgumentChange]:
     """The arguments and results that are sharded otherwise, or whose sharding is written so."""
     returned = _returned(before)
+    # What is made of arrays that are committed to no device is on none either.
+    is_placed = any(each.text for each in before.boundary["argument"])
     for kind, ours in program.boundary.items():
         theirs = before.boundary[kind]
         if len(ours) != len(theirs):
@@ -251,7 +265,8 @@ def _shardings(program: _Program, before: _Program, changed: set[str]) -> Iterat
             if is_known and new.placement is not None and old.placement is not None:
                 moved = new.placement != old.placement
             result = returned.get(number) if kind == "argument" else None
-            lies = result is not None and result[1] == new.placement and new.placement is not None
+            lies = result is not None and result.placement == new.placement is not None
+            lies = lies and is_placed
             yield ArgumentChange(
                 kind,
                 name,
@@ -260,7 +275,8 @@ def _shardings(program: _Program, before: _Program, changed: set[str]) -> Iterat
                 old,
                 new,
                 moved,
-                result[0] if lies and result is not None else "",
+                result.path if lies and result is not None else "",
+                lies and result is not None and result.is_certain,
             )
 
 
@@ -274,8 +290,16 @@ def _sharded(program: _Program, annotation: Annotation) -> Sharded:
     return annotation.sharded(graph.meshes, only_mesh(program.staged.meshes.values()))
 
 
-def _returned(before: _Program) -> dict[int, tuple[str, object]]:
-    """By an argument's number, the result that is its next value, and where that was put."""
+class _Returned(NamedTuple):
+    """A result that may be an argument's next value, and where it was put."""
+
+    path: str
+    placement: Placement
+    is_certain: bool
+
+
+def _returned(before: _Program) -> dict[int, _Returned]:
+    """By an argument's number, the result that may be its next value."""
     compiled = before.staged.recorded.get(before.recorded.partitioner)
     if compiled is None:
         return {}
@@ -285,15 +309,16 @@ def _returned(before: _Program) -> dict[int, tuple[str, object]]:
         [(leaf, each.index) for leaf, each in zip(leaves[kind], before.boundary[kind], strict=True)]
         for kind in ("result", "argument")
     )
-    known = relations(results, arguments, before.staged.graph(before.partitioner))
-    aliases: dict[int, tuple[str, object]] = {}
-    for result, argument in mirrored(leaves["result"], leaves["argument"]).items():
-        if known[result] == "gradient":
+    known = next_values(results, arguments, before.staged.graph(before.partitioner))
+    aliases: dict[int, _Returned] = {}
+    for result, value in known.items():
+        if value.relation == "gradient":
             continue
         leaf = leaves["result"][result]
         place = compiled.placement("result", result, len(leaf.shape), mesh)
         if place is not None:
-            aliases[argument] = leaf.path, place
+            is_certain = value.relation == "next value"
+            aliases[value.argument] = _Returned(leaf.path, place, is_certain)
     return aliases
 
 

@@ -211,6 +211,8 @@ class LoweredDiff(Displayed):
             because of the source lines in it.
         constants_not_compared: how many constants have no values in the module, as dumps and
             recorded runs leave out large ones.
+        callbacks_not_compared: how many callbacks both have: what they call is known by a number of
+            the process alone.
     """
 
     name: str
@@ -228,6 +230,7 @@ class LoweredDiff(Displayed):
     devices_reordered: bool = False
     kernels_not_compared: int = 0
     constants_not_compared: int = 0
+    callbacks_not_compared: int = 0
 
     __document__ = in_place(b=("b", "same"))
 
@@ -244,7 +247,12 @@ class LoweredDiff(Displayed):
     @property
     def leaves_out(self) -> bool:
         """Whether something that may differ was not compared."""
-        return bool(self.not_compared or self.kernels_not_compared or self.constants_not_compared)
+        return bool(
+            self.not_compared
+            or self.kernels_not_compared
+            or self.constants_not_compared
+            or self.callbacks_not_compared
+        )
 
 
 # --- propagations ---------------------------------------------------------------------------------

@@ -103,6 +103,8 @@ class BlockDifference:
         device: position of the device whose replica it is; None for a result that is in one piece.
         pair: the element as it is here, and on one device; empty when there is no difference.
         not_finite: how many elements are NaN, or the same infinity, here and on one device.
+        change: norm of what the step on one device changes in the argument that the result may be
+            the next value of; None where there is none.
     """
 
     index: tuple[Extent, ...]
@@ -113,6 +115,7 @@ class BlockDifference:
     device: int | None = None
     pair: tuple[str, ...] = ()
     not_finite: int = 0
+    change: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +199,13 @@ class OtherOnOneDevice:
         index: which result.
         error: norm of the difference over the norm of what it is on one device.
         ratio: how many times as large all of it is here, where that is one number; None else.
+        by_change: whether both are of what the step changes in its argument, not of all of it.
     """
 
     index: int
     error: float
     ratio: float | None
+    by_change: bool = False
 
 
 @dataclass(frozen=True)
@@ -235,6 +240,8 @@ class Reference:
 
     Attributes:
         outputs: its results on the host, flat; empty when it could not be run.
+        before: of each result the argument that it may be the next value of, on the host; None
+            where there is none; empty where that was not asked.
         failure: why there is none; empty when there is.
         compute_dtypes: floating point dtypes (MLIR's names) that the step computes in on this
             platform, `tf32` included where matrix products of f32 are rounded to it.
@@ -254,6 +261,7 @@ class Reference:
     """
 
     outputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    before: tuple[Any, ...] = field(default=(), repr=False, compare=False)
     failure: str = ""
     compute_dtypes: tuple[str, ...] = ()
     draws_random_numbers: bool = False
@@ -265,6 +273,10 @@ class Reference:
     alone_failure: str = ""
     others: tuple[OtherOnOneDevice, ...] = ()
     is_simplified: bool = True
+
+    def before_result(self, index: int) -> Any:
+        """The argument that a result may be the next value of; None for none."""
+        return self.before[index] if index < len(self.before) else None
 
     @property
     def kind(self) -> ReferenceKind:

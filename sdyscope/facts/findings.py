@@ -481,6 +481,20 @@ class NotFinite:
 
 
 @dataclass(frozen=True, slots=True)
+class NothingTold:
+    """Results agree in a way that says nothing of how they are computed.
+
+    Attributes:
+        zero: those that are zero everywhere, on one device, too.
+        unchanged: those that are their argument up to rounding: what the step changes could be
+            anything.
+    """
+
+    zero: tuple[str, ...]
+    unchanged: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NotOnMesh:
     """The program was not run on one of the meshes on which it was to be compared.
 
@@ -508,6 +522,8 @@ class DependsOnMesh:
         function: the user's function that is compared with instead; empty where there is none.
         inside: the first value inside that differs, or why it is not known; None where it was not
             looked for.
+        by_change: whether error and ratio are of what the step changes in its argument, not of all
+            of the result.
     """
 
     result: str
@@ -519,6 +535,7 @@ class DependsOnMesh:
     base: Mesh | None = None
     function: str = ""
     inside: Inside | None = None
+    by_change: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -601,6 +618,8 @@ class OtherNumbers:
         function: the user's function that computes it otherwise; empty for one device.
         inside: the first value inside that differs, or why it is not known; None where it was not
             looked for.
+        by_change: whether error and tolerance are shares of what the step changes in its argument,
+            not of all of the result.
     """
 
     results: int
@@ -616,6 +635,7 @@ class OtherNumbers:
     is_random: bool
     function: str = ""
     inside: Inside | None = None
+    by_change: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -823,6 +843,7 @@ ExecutionFact: TypeAlias = (
     NotExecuted
     | NoReference
     | NotFinite
+    | NothingTold
     | NotOnMesh
     | DependsOnMesh
     | OtherBlocks

@@ -22,8 +22,10 @@ class ArgumentChange:
         now: its sharding afterwards; null likewise.
         moved: whether its blocks lie on other devices; null where its type changed, a placement is
             not known, or it is on a mesh only once.
-        returned_as: the result of the program before that is its next value and lies where it lies
-            now; empty where there is none.
+        returned_as: the result of the program before that may be its next value and lies where it
+            lies now; empty where there is none.
+        is_next_value: whether that is its next value by what it is made from, and not by its path
+            or its type alone.
         weak: whether its type is weak now, and was not before; null where that did not change.
         meshes: the mesh that its type names before, and now, such as `data=8`, of a module that is
             the same; empty for none; null where that did not change.
@@ -37,6 +39,7 @@ class ArgumentChange:
     now: Sharded | None = None
     moved: bool | None = None
     returned_as: str = ""
+    is_next_value: bool = False
     weak: bool | None = None
     meshes: tuple[str, str] | None = None
 
@@ -82,6 +85,7 @@ class Recompile:
         op: the first op that differs; null where the ops are the same, and where types differ or
             name other meshes, which ops go by.
         reordered: whether an identical module is for the devices in another order.
+        donated: the arguments that are donated in one of the two alone.
     """
 
     name: str
@@ -96,3 +100,4 @@ class Recompile:
     meshes: bool = False
     op: OpChange | None = None
     reordered: bool = False
+    donated: tuple[str, ...] = ()

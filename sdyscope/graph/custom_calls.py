@@ -43,13 +43,21 @@ _LOCAL = re.compile(
 
 #: Kernels: they hold the lines that they come from.
 _KERNEL = re.compile(r"tpu_custom_call|mosaic_gpu\w*|__gpu\$xla\.gpu\.triton|triton_kernel_call")
+_CALLBACK = re.compile(r"xla_\w*callback")
 #: What JAX or Python knows by a number or address of the process, or shardings say.
-_NUMBERED = re.compile(r"xla_\w*callback|CustomSPMDPartitioning|InspectSharding|Sharding|SPMD\w+")
+_NUMBERED = re.compile(
+    rf"{_CALLBACK.pattern}|CustomSPMDPartitioning|InspectSharding|Sharding|SPMD\w+"
+)
 
 
 def is_kernel(target: str) -> bool:
     """Whether a custom call is a kernel, whose code with its source lines it is configured with."""
     return _KERNEL.fullmatch(target) is not None
+
+
+def is_callback(target: str) -> bool:
+    """Whether a custom call calls back into Python, by a number or address of the process."""
+    return _CALLBACK.fullmatch(target) is not None
 
 
 def has_own_configuration(target: str) -> bool:

@@ -12,8 +12,8 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.memory.memory import Memory, memory_of
 from sdyscope.analysis.naming.batches import batches
 from sdyscope.analysis.naming.names import ValueNames
-from sdyscope.analysis.naming.next_values import numbered, relations
-from sdyscope.analysis.naming.paths import kept_for, mirrored
+from sdyscope.analysis.naming.next_values import NextValue, next_values, numbered
+from sdyscope.analysis.naming.paths import kept_for
 from sdyscope.analysis.naming.roles import pass_rows
 from sdyscope.analysis.naming.scopes import is_differentiated
 from sdyscope.annotations import Annotation
@@ -198,21 +198,23 @@ class Subject:
         mesh = self.program.only_mesh(self.partitioner)
         return placed(self.program.tensors, kind, self.under, self._compiled, mesh)
 
-    @cached_property
+    @property
     def next_values(self) -> Mapping[int, int]:
         """Which results are the next values of which arguments, by their numbers."""
-        return mirrored(
-            [result.leaf for result in self.results], [argument.leaf for argument in self.arguments]
-        )
+        return {result: value.argument for result, value in self._next_values.items()}
 
-    @cached_property
+    @property
     def relations(self) -> Mapping[int, NextValueRelation]:
         """What each result of ``next_values`` is to its argument."""
+        return {result: value.relation for result, value in self._next_values.items()}
+
+    @cached_property
+    def _next_values(self) -> Mapping[int, NextValue]:
         results, arguments = (
             numbered([each.row for each in rows], self.under)
             for rows in (self.results, self.arguments)
         )
-        return relations(results, arguments, self.graph)
+        return next_values(results, arguments, self.graph)
 
     @cached_property
     def batches(self) -> tuple[Placed, ...]:

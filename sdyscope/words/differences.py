@@ -128,6 +128,8 @@ def lowered_verdict(lowered: LoweredDiff) -> str:
             text += f"; code of {counted(lowered.kernels_not_compared, 'kernel')} not compared"
         if lowered.constants_not_compared:
             text += f"; {counted(lowered.constants_not_compared, 'constant')} not compared"
+        if lowered.callbacks_not_compared:
+            text += f"; {counted(lowered.callbacks_not_compared, 'callback')} not compared"
         return text
     differ = [f"{len(lowered.tensors):,} of {every}"] if lowered.tensors else []
     if lowered.meshes:
@@ -160,6 +162,9 @@ def lowered_notes(lowered: LoweredDiff) -> Iterator[str]:
     if lowered.constants_not_compared:
         are = "1 constant is" if lowered.constants_not_compared == 1 else "Constants are"
         yield f"{are} not compared: the module leaves out the values."
+    if lowered.callbacks_not_compared:
+        callbacks = counted(lowered.callbacks_not_compared, "callback")
+        yield f"Not compared: what {callbacks} in Python does, which no module says."
     if lowered.under is not None:
         yield f"Compared under {partitioner_name(lowered.under)}; --partitioner selects another."
 

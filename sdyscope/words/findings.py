@@ -414,10 +414,12 @@ def _depends_on_mesh(fact: facts.DependsOnMesh) -> Said:
     inside = inside_text(fact.inside)
     inside = f" {inside}" if inside else ""
     where = "" if fact.mesh is None else f"On {mesh_text(fact.mesh.shape)}, "
+    what_the_step = "what the step" if where else "What the step"
+    changed = f"{what_the_step} changes in " if fact.by_change else ""
     if fact.ratio is not None:
         axes = " and ".join(fact.axes)
         return Said(
-            f"{where}{fact.result} is {fact.ratio:g} times {what}{more}"
+            f"{where}{changed}{fact.result} is {fact.ratio:g} times {what}{more}"
             + (f": the size of {axes}." if axes else ".")
             + inside,
             hint="Look for a second sum over the axis: with check_vma, shard_map already sums "
@@ -438,8 +440,8 @@ def _depends_on_mesh(fact: facts.DependsOnMesh) -> Said:
             "compare with a function without it: run --reference FILE:function."
         )
     return Said(
-        f"{where}{fact.result} is not {what}{more}: the error is {fact.error:.2g} of its norm."
-        + inside,
+        f"{where}{changed}{fact.result} is not {what}{more}: the error is {fact.error:.2g} of its "
+        f"norm.{inside}",
         hint=hint,
     )
 
@@ -459,6 +461,25 @@ def _executed(fact: facts.ExecutionFact) -> Said:
                 f"{elements:,} of {counted(of, 'element')}{others} {verb} NaN or infinite, also on "
                 f"one device{rest}.",
                 hint="jax_debug_nans finds the op; Program(inputs=...) gives it other values.",
+            )
+        case facts.NothingTold(zero, unchanged):
+            said = []
+            if zero:
+                verb = "is" if len(zero) == 1 else "are"
+                said.append(
+                    f"{few(zero, _RESULTS)} {verb} zero everywhere, also on one device: that says "
+                    "nothing of how it is computed."
+                )
+            if unchanged:
+                verb = "is its argument" if len(unchanged) == 1 else "are their arguments"
+                said.append(
+                    f"{few(unchanged, _RESULTS)} {verb} up to rounding: an error in what the step "
+                    "changes would not show."
+                )
+            return Said(
+                " ".join(said),
+                hint="Program(inputs=...) gives it other values; gradients that are returned are "
+                "compared as well.",
             )
         case facts.NotOnMesh(mesh, reason):
             return Said(f"It is not compared on {mesh_text(mesh.shape)}: {reason}.")
@@ -529,7 +550,8 @@ def _numbers(fact: facts.OtherNumbers) -> Said:
         place = f": {here} where {whose} has {there}, at {list(fact.where)}"
     if fact.holder is not None:
         place += f" on {holder_text(fact.holder)}"
-    message = f"It is not what {whose} computes."
+    change = "What the step changes in it" if fact.by_change else "It"
+    message = f"{change} is not what {whose} computes."
     if fact.others:
         wrong = 1 + len(fact.others)
         message = (
@@ -547,11 +569,12 @@ def _numbers(fact: facts.OtherNumbers) -> Said:
         hint = "" if fact.function else hint
     if fact.inside is not None and fact.inside.first is not None and fact.inside.first.reordered:
         hint = REORDERED_HINT
-    allowed = f"an error of at most {fact.tolerance:.2g} ({fact.coarsest})"
+    of_what = " of the change" if fact.by_change else ""
+    allowed = f"an error of at most {fact.tolerance:.2g}{of_what} ({fact.coarsest})"
     return Said(
         message,
         allowed if fact.coarsest else "exactly equal",
-        f"an error of {fact.error:.2g}{place}",
+        f"an error of {fact.error:.2g}{of_what}{place}",
         hint,
     )
 

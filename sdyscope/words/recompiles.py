@@ -21,7 +21,8 @@ _LONGEST = 60
 def cause_key(recompile: Recompile) -> object:
     """What is alike for recompiles that are told of together."""
     arguments = tuple(
-        (a.name, _change(a), a.weak, a.meshes, a.moved, a.returned_as) for a in recompile.arguments
+        (a.name, _change(a), a.weak, a.meshes, a.moved, a.returned_as, a.is_next_value)
+        for a in recompile.arguments
     )
     op = (
         None
@@ -29,7 +30,7 @@ def cause_key(recompile: Recompile) -> object:
         else (recompile.op.attribute, recompile.op.source, not recompile.op.attribute)
     )
     again = recompile.program == recompile.before, recompile.reordered
-    return again, arguments, recompile.meshes and not arguments, op
+    return again, arguments, recompile.meshes and not arguments, op, recompile.donated
 
 
 def _change(argument: ArgumentChange) -> str:
@@ -68,6 +69,9 @@ def cause(alike: Sequence[Recompile]) -> str:
         parts.append("another mesh")
     if first.program == first.before:
         parts.append(same)
+    if first.donated:
+        verb = "is" if len(first.donated) == 1 else "are"
+        parts.append(f"{_names(first.donated)} {verb} donated in one of the two alone")
     if first.op is not None:
         ops = [recompile.op for recompile in alike if recompile.op is not None]
         parts.append(_op(ops, first.before))
@@ -82,7 +86,8 @@ def _arguments(arguments: Sequence[Sequence[ArgumentChange]], before: str) -> li
         returned = alike[0].returned_as
         text = f"{_called(alike[0])} {changed}"
         if returned and alike[0].moved is not False:
-            text += f", as {before} returns {returned}, its next value"
+            text += f", as {before} returns {returned}"
+            text += ", its next value" if alike[0].is_next_value else ""
         groups.setdefault((alike[0].kind, changed, bool(returned)), []).append(text)
     parts = [
         first + (f", and {len(others):,} more likewise" if others else "")
@@ -197,9 +202,12 @@ def advice(recompile: Recompile) -> str:
     if recompile.reordered:
         return "Create the mesh once, with its devices in one order, and use it everywhere."
     if not (recompile.arguments or recompile.meshes or recompile.op):
+        if recompile.donated:
+            return "Call jax.jit once, with one donate_argnums or donate_argnames."
         return (
-            "JAX caches by function identity: create the function and its jax.jit once, outside "
-            "loops and calls."
+            "No module says why. JAX compiles again for a function or jax.jit that is created "
+            "anew (create them once, outside loops and calls), another value of a static argument, "
+            "a keyword in place of a position, another mesh context, and other settings of JAX."
         )
     arguments = [argument for argument in recompile.arguments if argument.kind == "argument"]
     changes = {_change(argument) for argument in arguments}
@@ -251,8 +259,11 @@ def advice(recompile: Recompile) -> str:
             said.append("Pass the same out_shardings each time.")
     if own_op is not None:
         said.append(
-            "A static argument or a Python number is part of the program: pass what changes from "
-            "call to call as an array."
+            "A static argument, a Python number or what the function closes over is part of the "
+            "program: pass what changes from call to call as an array."
+            if own_op.attribute == "value"
+            else "A static argument, or a setting of JAX such as jax_enable_x64 or "
+            "jax_default_matmul_precision, is part of the program: keep it the same."
             if own_op.attribute
             else "A static argument, or Python that branches or loops on it, changes the ops: "
             "keep it to a few values, or use lax.cond and lax.fori_loop."

@@ -383,7 +383,7 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     assert [changes[name]["reordered"] for name in ("backwards", "_lambda")] == [True, False]
     assert (
         "fitted.2: argument state['m'] was without a sharding, then P('data', None), as fitted.1 "
-        "returns result['m'], its next value, and 1 more likewise Place state['m'] and state['v'] "
+        "returns result['m'], and 1 more likewise Place state['m'] and state['v'] "
         "on the mesh before the first call, with jax.device_put, sharded as fitted.1 returns them."
     ) in said
     lines = AGAIN.splitlines()

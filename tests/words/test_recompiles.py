@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sdyscope.facts.recompiles import ArgumentChange, OpChange, Recompile
-from sdyscope.words.recompiles import advice
+from sdyscope.words.recompiles import advice, cause
 
 MOVED = ArgumentChange("argument", "x", "f32[8]", "f32[8]", moved=True)
 RETYPED = ArgumentChange("argument", "x", "f32[8]", "f32[4]")
@@ -18,9 +18,35 @@ AGAIN = Recompile("f", None, "f.2", "f.1", 1, 0.1, 0.1, (), (MOVED,), False, VAL
 def test_a_sharding_and_a_static_argument_are_both_told() -> None:
     text = advice(AGAIN)
     assert "Place x on the mesh before the first call" in text
-    assert "A static argument or a Python number is part of the program" in text
+    assert "what the function closes over is part of the program" in text
 
 
 @pytest.mark.parametrize("other", [replace(AGAIN, arguments=(RETYPED,)), replace(AGAIN, op=None)])
 def test_what_changes_ops_itself_is_told_alone(other: Recompile) -> None:
     assert "A static argument" not in advice(other)
+
+
+def test_what_no_module_says_is_not_said_for_certain() -> None:
+    text = advice(replace(AGAIN, arguments=(), op=None))
+    assert text.startswith("No module says why.")
+    assert "static argument" in text
+
+
+def test_an_argument_that_is_donated_once_alone_is_the_cause() -> None:
+    donated = replace(AGAIN, arguments=(), op=None, donated=("x",))
+    assert cause([donated]) == "x is donated in one of the two alone"
+    assert "donate_argnums" in advice(donated)
+
+
+def test_a_setting_of_jax_is_not_to_be_passed_as_an_array() -> None:
+    precision = replace(VALUE, attribute="precision_config", was_text="DEFAULT")
+    text = advice(replace(AGAIN, arguments=(), op=precision))
+    assert "jax_default_matmul_precision" in text
+    assert "array" not in text
+
+
+@pytest.mark.parametrize("is_certain", [True, False])
+def test_a_result_is_a_next_value_only_where_that_is_known(is_certain: bool) -> None:
+    returned = replace(MOVED, returned_as="result", is_next_value=is_certain)
+    text = cause([replace(AGAIN, arguments=(returned,))])
+    assert ("as f.1 returns result" in text, "next value" in text) == (True, is_certain)

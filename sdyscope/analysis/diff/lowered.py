@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from sdyscope.analysis.diff.ops import OpsSide, op_differences, other_kernels, unknown_constants
+from sdyscope.analysis.diff.ops import (
+    OpsSide,
+    callbacks_of,
+    op_differences,
+    other_kernels,
+    unknown_constants,
+)
 from sdyscope.analysis.diff.pairing import boundary_numbers, paired_by
 from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.analysis.naming.structure import Structures, likenesses, structures
@@ -107,7 +113,7 @@ def lowered_diff(
     )
     meshes = () if across_partitioners else tuple(_lone_meshes(a, b))
     ops: list[OpDifference] = []
-    kernels = constants = 0
+    kernels = constants = callbacks = 0
     if not across_partitioners:
         first, second = map(OpsSide, computed, paths)
         ops = op_differences(
@@ -119,6 +125,7 @@ def lowered_diff(
         )
         kernels = other_kernels(first, second)
         constants = max(map(unknown_constants, (first, second)))
+        callbacks = min(map(callbacks_of, (first, second)))
     return LoweredDiff(
         name=name,
         across=across,
@@ -134,6 +141,7 @@ def lowered_diff(
         devices_reordered=other_order(a.devices, b.devices, (a.platform, b.platform)),
         kernels_not_compared=kernels,
         constants_not_compared=constants,
+        callbacks_not_compared=callbacks,
     )
 
 

@@ -20,7 +20,7 @@ from sdyscope.facts.differences import OpDifference
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.attribute_values import is_elsewhere
-from sdyscope.graph.custom_calls import is_kernel
+from sdyscope.graph.custom_calls import is_callback, is_kernel
 
 _Place: TypeAlias = tuple[str, str]
 """A scope and a kind of ops."""
@@ -170,6 +170,11 @@ def unknown_constants(side: OpsSide) -> int:
     return sum(
         any(map(is_elsewhere, op.attributes.values())) for op in side.computing if op.attributes
     )
+
+
+def callbacks_of(side: OpsSide) -> int:
+    """How many callbacks there are, of which a module does not say what they call."""
+    return sum(is_callback(op.call_target or "") for op in side.computing)
 
 
 def _written_differences(a: OpsSide, b: OpsSide, *, meshes_differ: bool) -> Iterator[OpDifference]:

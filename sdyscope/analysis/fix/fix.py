@@ -270,13 +270,7 @@ class _Fixer:
             prediction = self.trials.tried(edits, on_cpu=self.on_cpu)
         except (CompilerError, TargetError):
             return None
-        donated = [edit.annotation for edit in edits if isinstance(edit, DonatedArgument)]
-        shared = sum(
-            tensor.placement.bytes_per_device(tensor.shape or (), tensor.dtype)
-            for tensor in donated
-            if tensor.placement is not None
-        )
-        return replace(prediction, shared=prediction.shared + shared)
+        return replace(prediction, shared=prediction.shared + donated_bytes(edits))
 
     def computes_more(self, prediction: Prediction) -> bool:
         """Whether every device computes more, and sends less at that price: that is no remedy."""
@@ -817,6 +811,20 @@ def freeing(single: Sequence[FixCandidate], held: int) -> list[FixCandidate]:
     ]
     freed = [candidate for candidate in freed if candidate.change.memory < 1 - WORTH]
     return sorted(freed, key=lambda candidate: candidate.change.memory)
+
+
+def donated_bytes(edits: Iterable[object]) -> int:
+    """Bytes a device of the arguments that edits donate, each once, wherever that is written."""
+    donated = {
+        edit.annotation.index: edit.annotation
+        for edit in edits
+        if isinstance(edit, DonatedArgument)
+    }
+    return sum(
+        tensor.placement.bytes_per_device(tensor.shape or (), tensor.dtype)
+        for tensor in donated.values()
+        if tensor.placement is not None
+    )
 
 
 def is_worth_it(change: Change, edit: SourceEdit) -> bool:

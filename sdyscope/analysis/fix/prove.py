@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from sdyscope.analysis.run.numerics import TELLS_NOTHING, coarsest, relative_error, tolerance
-from sdyscope.analysis.run.reference import compared_with_one_device
+from sdyscope.analysis.run.numerics import TELLS_NOTHING, difference, numeric
+from sdyscope.analysis.run.reference import arguments_before, compared_with_one_device
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.edits import Numbers, NumbersVerdict
-from sdyscope.facts.execution import InputSource, Reference
+from sdyscope.facts.execution import HostBlock, InputSource, Reference
 from sdyscope.facts.program import Program
 from sdyscope.staged import Staged
 from sdyscope.stages.executed.execute import Runner, in_words
@@ -40,6 +40,7 @@ class Twin:
         self._results: list[Any] | None = None
         self._failure = ""
         self._inputs: InputSource | None = None
+        self._before: tuple[Any, ...] = ()
 
     def run(self) -> str:
         """Runs the program itself, once; why it can't be, or nothing."""
@@ -61,6 +62,7 @@ class Twin:
                 program.program, program.traced, program.lowered, self.devices, values=values
             )
             self._results = runner.results("shardy")
+            self._before = arguments_before(program, runner)
             self._runner = runner
         except SdyscopeError as error:
             self._failure = error.message.rstrip(".")
@@ -93,7 +95,7 @@ class Twin:
 
         if why := self.run():
             return Numbers("not compared", reason=why)
-        runner, before = self._runner, self._results
+        runner, before, given = self._runner, self._results, self._before
         assert runner is not None
         assert before is not None
         assert edited.program is not None
@@ -107,7 +109,10 @@ class Twin:
             expected, is_simplified = before, True
             if corrects:
                 reference = self._alone(
-                    twin, edited, alone, lambda there: _compared(results, after, there, computed)
+                    twin,
+                    edited,
+                    alone,
+                    lambda there: _compared(results, after, there, given, computed),
                 )
                 expected = list(reference.alone or reference.outputs)
                 is_simplified = reference.is_simplified
@@ -118,7 +123,7 @@ class Twin:
             return Numbers("not compared", devices=devices, reason=in_words(failure))
         if not len(results) == len(after) == len(expected):
             return Numbers("differ", results=len(results), devices=devices, inputs=self._inputs)
-        own = _compared(results, after, expected, computed)
+        own = _compared(results, after, expected, given, computed, strictly=rewrites or corrects)
         if own is None:
             return Numbers(
                 "not compared",
@@ -135,14 +140,17 @@ class Twin:
         elif within:
             verdict = "same"
             if corrects:
-                as_it_is = _compared(results, before, expected, computed)
+                as_it_is = _compared(results, before, expected, given, computed)
                 verdict = "same" if as_it_is is None or as_it_is[4] else "corrected"
         elif draws:
             verdict = "other random"
         reason = ""
         if rewrites and verdict in ("same", "corrected") and count < len(results):
             verdict = "not compared"
-            reason = f"only {count:,} of {len(results):,} results are finite and other than zero"
+            reason = (
+                f"only {count:,} of {len(results):,} results tell: the others are not finite, or "
+                "zero, or hardly changed"
+            )
         return Numbers(
             verdict,
             count,
@@ -190,25 +198,40 @@ class Twin:
 
 
 def _compared(
-    results: Sequence[Any], here: Sequence[Any], there: Sequence[Any], computed: Any
+    results: Sequence[Any],
+    here: Sequence[Any],
+    there: Sequence[Any],
+    given: Sequence[Any],
+    computed: Iterable[str],
+    *,
+    strictly: bool = False,
 ) -> _Comparison | None:
-    """What comes of comparing results; None where none can be compared."""
+    """What comes of comparing results; None where none can be compared.
+
+    Args:
+        results: what they are called.
+        here: their values.
+        there: what they should be.
+        given: of each the argument that it may be the next value of; None, or none, for none.
+        computed: element types that the step computes in.
+        strictly: whether one whose change rounding would hide counts as not compared.
+    """
     count, within = 0, True
     worst: tuple[float, str, float, float] = (-1.0, "", 0.0, 0.0)
-    for result, before, after in zip(results, here, there, strict=False):
+    arguments = [*given, *[None] * (len(results) - len(given))]
+    for result, before, after, argument in zip(results, here, there, arguments, strict=False):
         if before is None or after is None or not np.asarray(after).size:
             continue
         if np.asarray(after).dtype.kind in "fc" and not np.isfinite(after).any():
             continue
         if not np.any(before) and not np.any(after):
             continue  # that nothing is nothing says nothing
-        count += 1
-        allowed = tolerance(coarsest(result.dtype, computed))
-        error = relative_error(before, after)
-        within = within and error <= allowed
-        ratio = error / allowed if allowed else (math.inf if error else 0.0)
-        if ratio > worst[0]:
-            worst = (ratio, result.path, error, allowed)
-    if not count:
+        apart = difference(HostBlock.whole(before), after, argument)
+        own = numeric(result.path, 0, result.dtype, computed, [apart])
+        count += not (strictly and own.hides_change)
+        within = within and own.within
+        if own.excess > worst[0]:
+            worst = (own.excess, result.path, own.error, own.tolerance)
+    if worst[0] < 0:
         return None
     return count, worst[1], worst[2], worst[3], within

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.naming.next_values import numbered, only_moves, relations
-from sdyscope.analysis.naming.paths import Leaf, mirrored
+from sdyscope.analysis.naming.next_values import next_values, numbered, only_moves
 from sdyscope.facts.findings import (
     DonationDropped,
     DonationUnused,
@@ -56,12 +55,12 @@ def not_donated(
     results = [row for row in rows if row.kind == "result"]
     if only_moves(graph):
         return ()
-    known = relations(numbered(results, partitioner), numbered(arguments, partitioner), graph)
+    known = next_values(numbered(results, partitioner), numbered(arguments, partitioner), graph)
     undonated = []
-    for number, other in mirrored([*map(Leaf.of, results)], [*map(Leaf.of, arguments)]).items():
-        argument, result = arguments[other], results[number]
+    for number, value in known.items():
+        argument, result = arguments[value.argument], results[number]
         place, after = argument.lowered[partitioner], result.lowered[partitioner]
-        if known[number] == "gradient":
+        if value.relation == "gradient":
             continue
         if argument.requested is None or argument.requested.donated or place.placement is None:
             continue
@@ -72,7 +71,7 @@ def not_donated(
         ):
             continue
         size = place.placement.bytes_per_device(argument.shape or (), argument.dtype)
-        undonated.append(NotDonated(argument, result, size, known[number] == "next value"))
+        undonated.append(NotDonated(argument, result, size, value.relation == "next value"))
     return tuple(undonated)
 
 

@@ -148,15 +148,23 @@ def _donations(
     program: Staged, memory: Memory, partitioner: Partitioner
 ) -> Iterator[tuple[PeakRemedy, tuple[Wish, ...]]]:
     """All arguments together whose next values could have their buffers."""
-    undonated = {
-        each.argument.lowered[partitioner].index
+    arguments, results = (
+        {tensor.number: tensor for tensor in memory.tensors if tensor.kind == kind}
+        for kind in ("argument", "result")
+    )
+    pairs = [
+        (
+            arguments.get(each.argument.lowered[partitioner].index or 0),
+            results.get(each.result.lowered[partitioner].index or 0),
+        )
         for each in not_donated(program.tensors, partitioner, program.graph(partitioner))
         if each.certain
-    }
+    ]
     fitting = [
         argument
-        for argument, result in _pairs(memory)
-        if argument.number in undonated
+        for argument, result in pairs
+        if argument is not None
+        and result is not None
         and not result.shares
         and argument.stored.bytes == result.stored.bytes
     ]

@@ -15,7 +15,7 @@ from sdyscope.analysis.naming.roles import pass_arguments
 from sdyscope.analysis.naming.scopes import is_recomputed, is_transposed
 from sdyscope.facts.lint import NextValueRelation
 from sdyscope.facts.program import Partitioner
-from sdyscope.facts.tensors import Tensor
+from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.model import ValueId
 from sdyscope.graph.op_kinds import is_elementwise
@@ -69,16 +69,33 @@ class Continuing:
     is_gradient: bool
 
 
+@dataclass(frozen=True, slots=True)
+class NextValue:
+    """The argument that a result has the path of.
+
+    Attributes:
+        argument: its place among the arguments.
+        relation: what the result is to it.
+    """
+
+    argument: int
+    relation: NextValueRelation
+
+
 def numbered(rows: Iterable[Tensor], partitioner: Partitioner) -> list[Numbered]:
     """Arguments or results with their numbers in a partitioner's module."""
     there = [(row, row.lowered.get(partitioner)) for row in rows]
     return [(Leaf.of(row), None if own is None else own.index) for row, own in there]
 
 
-def relations(
+def next_values(
     results: Sequence[Numbered], arguments: Sequence[Numbered], graph: OpGraph
-) -> dict[int, NextValueRelation]:
-    """What each result is to the argument that ``mirrored`` pairs it with, by its place.
+) -> dict[int, NextValue]:
+    """Of each result that may be an argument's next value, which, and what it is to it, by places.
+
+    Arguments and results are paired by path, as ``mirrored`` does, but where several arguments have
+    the path, as a teacher's and a student's parameters do, and the result has just one of them as
+    it is, with something added or written over: then with that.
 
     * The gradient: the backward pass made it, and a pass uses the argument. The caller still needs
       the argument, to be updated with it.
@@ -95,8 +112,10 @@ def relations(
     """
     leaves = [leaf for leaf, _ in results], [leaf for leaf, _ in arguments]
     numbers = [number for _, number in arguments]
-    pairs, by_path = mirrored(*leaves), alike(*leaves)
-    claimed, sources, used = set(pairs.values()), continuing(graph), pass_arguments(graph)
+    by_path = alike(*leaves)
+    sources, used = continuing(graph), pass_arguments(graph)
+    pairs = _by_what_is_kept(results, numbers, mirrored(*leaves), by_path, sources)
+    claimed = set(pairs.values())
 
     def relation(result: int, argument: int) -> NextValueRelation:
         unclear: NextValueRelation = "path" if len(leaves[1][argument].keys) > 1 else "type"
@@ -112,7 +131,68 @@ def relations(
         certain = number in into and not (others - {number}) & source.arguments
         return "next value" if certain else unclear
 
-    return {result: relation(result, argument) for result, argument in pairs.items()}
+    return {
+        result: NextValue(argument, relation(result, argument))
+        for result, argument in pairs.items()
+    }
+
+
+def _by_what_is_kept(
+    results: Sequence[Numbered],
+    numbers: Sequence[int | None],
+    pairs: Mapping[int, int],
+    by_path: Mapping[int, Sequence[int]],
+    sources: Mapping[int, Continuing],
+) -> dict[int, int]:
+    """Pairs by path, in which a result that keeps just one argument of its path has that."""
+    kept: dict[int, int] = {}
+    for result in pairs:
+        at = results[result][1]
+        source = None if at is None else sources.get(at)
+        if source is None:
+            continue
+        own = [other for other in by_path[result] if numbers[other] in source.kept]
+        if len(own) == 1 and own[0] not in kept.values():
+            kept[result] = own[0]
+    paired = dict(pairs)
+    for result, argument in pairs.items():
+        if result in kept:
+            paired[result] = kept[result]
+        elif argument in kept.values():
+            # Its argument is another's next value; what is left of its path may have it.
+            left = [other for other in by_path[result] if other not in kept.values()]
+            free = [other for other in left if other not in paired.values()]
+            paired[result] = (*free, *left, argument)[0]
+    return paired
+
+
+def pairs_of_table(
+    table: TensorTable, module: tuple[Partitioner, OpGraph] | None
+) -> dict[int, tuple[int, NextValueRelation | None]]:
+    """Of each result that may be the next value of an argument, which, and what it is to it.
+
+    Args:
+        table: the program's tensors.
+        module: a partitioner and the op graph of its module; None where there is none, and the
+            relations are then not known.
+
+    Returns:
+        Flat indices, and None for what is not known.
+    """
+    arguments, results = (
+        {row.index or 0: row for row in table.tensors if row.kind == kind}
+        for kind in ("argument", "result")
+    )
+    numbers, others = sorted(results), sorted(arguments)
+    ours, theirs = [results[number] for number in numbers], [arguments[other] for other in others]
+    if module is None:
+        pairs = mirrored([*map(Leaf.of, ours)], [*map(Leaf.of, theirs)])
+        return {numbers[result]: (others[argument], None) for result, argument in pairs.items()}
+    partitioner, graph = module
+    known = next_values(numbered(ours, partitioner), numbered(theirs, partitioner), graph)
+    return {
+        numbers[result]: (others[value.argument], value.relation) for result, value in known.items()
+    }
 
 
 def continuing(graph: OpGraph) -> Mapping[int, Continuing]:

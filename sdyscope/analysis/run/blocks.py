@@ -18,8 +18,10 @@ def compared(execution: Execution, reference: Reference) -> Execution:
     differences = [
         None
         if blocks is None or expected is None
-        else tuple(difference(block, expected) for block in blocks)
-        for blocks, expected in zip(execution.outputs, reference.outputs, strict=False)
+        else tuple(difference(block, expected, reference.before_result(index)) for block in blocks)
+        for index, (blocks, expected) in enumerate(
+            zip(execution.outputs, reference.outputs, strict=False)
+        )
     ]
     return replace(execution, outputs=(), differences=tuple(differences))
 
@@ -72,6 +74,7 @@ def wrong_numbers(
         only=owners.only(worst),
         is_random=reference.draws_random_numbers,
         function=reference.function,
+        by_change=worst.by_change,
     )
     yield Observation(
         "numerics-differ", "error", fact, worst.path, "result", partitioner=partitioner

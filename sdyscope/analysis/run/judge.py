@@ -13,7 +13,14 @@ from itertools import chain
 from typing import Literal
 
 from sdyscope.analysis.run.blocks import Owners, compared, wrong_numbers
-from sdyscope.analysis.run.numerics import TELLS_NOTHING, Numeric, coarsest, numeric, tolerance
+from sdyscope.analysis.run.numerics import (
+    TELLS_NOTHING,
+    Numeric,
+    coarsest,
+    element_dtype,
+    numeric,
+    tolerance,
+)
 from sdyscope.analysis.run.values import ExecutedTensor, Run, Verdict
 from sdyscope.errors import ConversionError
 from sdyscope.facts.execution import (
@@ -31,6 +38,7 @@ from sdyscope.facts.findings import (
     NoReference,
     NotExecuted,
     NotFinite,
+    NothingTold,
     Observation,
     OtherBlocks,
     Severity,
@@ -92,7 +100,10 @@ def judge(
         missing = missing or TELLS_NOTHING
     if missing:
         findings.append(Observation("not-compared", "note", NoReference(missing)))
-    findings += _not_finite(rows, next(iter(numerics.values()), ()))
+    first = next(iter(numerics.values()), ())
+    findings += _not_finite(rows, first)
+    if not missing:
+        findings += _nothing_told(first)
     # Constraints name it where no argument or result does.
     mesh = only_mesh(_meshes([row.tensor for row in rows]) or _meshes(table.tensors))
     findings += _depends_on_mesh(rows, reference, mesh)
@@ -103,7 +114,7 @@ def judge(
         inputs,
         tuple(row if row.mesh is not None else replace(row, mesh=mesh) for row in rows),
         {execution.partitioner: execution for execution in executions},
-        replace(reference, outputs=(), alone=()),
+        replace(reference, outputs=(), before=(), alone=()),
         numerics,
         tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))),
     )
@@ -153,6 +164,7 @@ def _depends_on_mesh(
         worst.error,
         worst.ratio,
         axes,
+        by_change=worst.by_change,
     )
     severity: Severity = "error" if axes else "note"
     yield Observation("depends-on-mesh", severity, fact)
@@ -169,6 +181,15 @@ def _not_finite(rows: Sequence[ExecutedTensor], errors: Sequence[Numeric]) -> It
         first = max(there, key=lambda error: error.not_finite)
         fact = NotFinite(first.not_finite, sizes[first.index], len(there) - 1)
         yield Observation("not-finite", "note", fact, first.path, "result")
+
+
+def _nothing_told(errors: Sequence[Numeric]) -> Iterator[Observation]:
+    """Results that agree as they have to: zeros, and arguments that a step hardly changes."""
+    agreeing = [error for error in errors if error.within and element_dtype(error.dtype)]
+    zero = tuple(error.path for error in agreeing if not (error.tells or error.not_finite))
+    unchanged = tuple(error.path for error in agreeing if error.hides_change)
+    if zero or unchanged:
+        yield Observation("not-compared", "note", NothingTold(zero, unchanged))
 
 
 def _meshes(tensors: Iterable[Tensor]) -> set[Mesh]:

@@ -11,8 +11,7 @@ from sdyscope.analysis.run.numerics import (
     Numeric,
     difference,
     numeric,
-    tolerance,
-    whole_ratio,
+    ratio_of,
     worst_error,
 )
 from sdyscope.analysis.run.values import MeshComparison, MeshRun, StepTime
@@ -169,7 +168,10 @@ class _Comparison:
             numeric(
                 *(self.names[index][0], index, self.names[index][1]),
                 self.reference.compute_dtypes,
-                [difference(block, expected) for block in blocks],
+                [
+                    difference(block, expected, self.reference.before_result(index))
+                    for block in blocks
+                ],
             )
             for index, (blocks, expected) in enumerate(
                 zip(execution.outputs, self.outputs, strict=False)
@@ -211,7 +213,8 @@ class _Comparison:
     ) -> DependsOnMesh:
         blocks, expected = execution.outputs[worst.index], self.outputs[worst.index]
         assert blocks is not None
-        ratio = whole_ratio(blocks[0].values, expected, tolerance(worst.coarsest))
+        before = self.reference.before_result(worst.index)
+        ratio, of_change = ratio_of(worst, blocks[0].values, expected, before)
         shape = side.mesh.shape.items()
         return DependsOnMesh(
             worst.path,
@@ -222,6 +225,7 @@ class _Comparison:
             mesh=side.mesh,
             base=None if self.base is None or self.base.mesh.size == 1 else self.base.mesh,
             function=self.reference.function,
+            by_change=of_change,
         )
 
     def _inside(self, side: _Side, execution: Execution, worst: Numeric) -> Inside | None:
@@ -230,6 +234,8 @@ class _Comparison:
         base = self.base
         if side.runner is None or base is None or base.runner is None or base is side:
             return None
+        if worst.by_change:
+            return None  # Where values begin to differ is told by all of each.
         side.runner.notify("looking inside", 0, 1)
         source = Insides(side.runner, execution.partitioner, base.runner.traced)
         return first_difference(

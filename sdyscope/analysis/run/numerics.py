@@ -4,6 +4,11 @@ The error of a result is the norm of the difference over the norm of the result:
 of squares. Element by element would blame a few without cause: what cancels in a sum leaves the
 rounding of its terms, and Adam's first step makes of such a gradient, whatever its size, a whole
 step up or down. What is summed wrongly, or lies on the wrong device, is wrong in many elements.
+
+A result that is nearly its argument, as parameters after a step are, is also compared by what the
+step changed: a small step of a wrong gradient leaves parameters nearly as a right one does. A
+change may be off by half of itself, as Adam's first step goes by the sign of each gradient, and by
+what rounding to its dtype loses.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -79,6 +84,10 @@ class Numeric:
             result was compared in one piece.
         right: those whose blocks do not.
         not_finite: how many of its elements are NaN, or the same infinity, here and on one device.
+        change: norm of what the step changes in the argument that the result may be the next value
+            of, over the norm of the result; None where there is no such argument.
+        by_change: whether error and tolerance are shares of that change: where it is wrong and the
+            result as a whole is within its own tolerance.
     """
 
     path: str
@@ -95,6 +104,8 @@ class Numeric:
     wrong: tuple[int, ...] = ()
     right: tuple[int, ...] = ()
     not_finite: int = 0
+    change: float | None = None
+    by_change: bool = False
 
     @property
     def excess(self) -> float:
@@ -114,6 +125,18 @@ class Numeric:
     def tells(self) -> bool:
         """Whether there is something to compare."""
         return bool(self.norm or self.error)
+
+    @property
+    def hides_change(self) -> bool:
+        """Whether the step changes so little that rounding would hide it if that were wrong."""
+        return self.change is not None and bool(self.norm) and self.change <= hidden(self.dtype)
+
+
+class _Error(NamedTuple):
+    """An error, and the largest that is allowed."""
+
+    error: float
+    allowed: float
 
 
 def worst_error(errors: Iterable[Numeric]) -> Numeric | None:
@@ -151,8 +174,40 @@ def tolerance(dtype: str) -> float:
     return min(roundings * ROUNDOFF[dtype], LARGEST)
 
 
+def hidden(dtype: str) -> float:
+    """Largest change, over the norm of what is changed, that may be wrong and not be seen.
+
+    Two results that are rounded to their dtype are apart by a unit in the last place at most, two
+    roundoffs, and half of a change that is larger than two of these is more than that.
+    """
+    own = element_dtype(dtype)
+    return 4 * ROUNDOFF[own] if own else 0.0
+
+
+def _error_of_change(distance: float, norm: float, change: float, dtype: str) -> _Error | None:
+    """The error of what a step changes; None where rounding hides it, and where it is in bounds.
+
+    Args:
+        distance: norm of the difference.
+        norm: that of the result on one device.
+        change: that of what the step changed in its argument there.
+        dtype: MLIR element type.
+    """
+    least = hidden(dtype)
+    if not least or not math.isfinite(distance) or change <= least * norm:
+        return None
+    allowed = LARGEST + least / 2 * norm / change
+    error = distance / change
+    return _Error(error, allowed) if error > allowed else None
+
+
 def other_on_one_device(
-    index: int, here: Any, alone: Any, dtype: str, computed_in: Iterable[str]
+    index: int,
+    here: Any,
+    alone: Any,
+    dtype: str,
+    computed_in: Iterable[str],
+    before: Any = None,
 ) -> OtherOnOneDevice | None:
     """How a result is not what the program computes on a mesh of one device; None where it is.
 
@@ -162,12 +217,42 @@ def other_on_one_device(
         alone: what they are on one device.
         dtype: MLIR element type.
         computed_in: element types that the step computes in.
+        before: the argument that the result may be the next value of; None for none.
     """
-    allowed = tolerance(coarsest(dtype, computed_in))
-    error = relative_error(here, alone)
-    if error <= allowed:
+    whole = numeric(
+        "", index, dtype, computed_in, [difference(HostBlock.whole(here), alone, before)]
+    )
+    if whole.within:
         return None
-    return OtherOnOneDevice(index, error, whole_ratio(here, alone, allowed))
+    ratio, of_change = ratio_of(whole, here, alone, before)
+    return OtherOnOneDevice(index, whole.error, ratio, of_change)
+
+
+def ratio_of(wrong: Numeric, here: Any, there: Any, before: Any) -> tuple[float | None, bool]:
+    """How many times as large all of a wrong result is, or all that the step changed in it.
+
+    Args:
+        wrong: how wrong it is.
+        here: the result.
+        there: what it should be.
+        before: the argument that it may be the next value of; None for none.
+
+    Returns:
+        The whole number, None where it is none; and whether it, or the error, is of the change.
+    """
+    ratio = None if wrong.by_change else whole_ratio(here, there, tolerance(wrong.coarsest))
+    if ratio is not None or before is None or wrong.change is None:
+        return ratio, False
+    wide = np.complex128 if np.iscomplexobj(here) else np.float64
+    start = np.asarray(before).astype(wide)
+    rounding = hidden(wrong.dtype) / (wrong.change or math.inf)
+    ratio = whole_ratio(
+        np.asarray(here).astype(wide) - start,
+        np.asarray(there).astype(wide) - start,
+        max(tolerance(wrong.coarsest), rounding),
+        min(max(_WHOLE, rounding), 0.1),
+    )
+    return ratio, wrong.by_change or ratio is not None
 
 
 def relative_error(here: Any, there: Any) -> float:
@@ -182,13 +267,14 @@ def relative_error(here: Any, there: Any) -> float:
     return apart.distance / apart.norm if apart.norm else math.inf
 
 
-def whole_ratio(here: Any, there: Any, allowed: float) -> float | None:
+def whole_ratio(here: Any, there: Any, allowed: float, whole: float = _WHOLE) -> float | None:
     """How many times as large all of an array is as another; None where it is no whole number.
 
     Args:
         here: an array.
         there: one of the same shape.
         allowed: the relative error that rounding explains.
+        whole: how near the ratio has to be to a whole number.
     """
     wide = np.complex128 if np.iscomplexobj(here) else np.float64
     actual, expected = (np.asarray(each).astype(wide) for each in (here, there))
@@ -198,7 +284,7 @@ def whole_ratio(here: Any, there: Any, allowed: float) -> float | None:
             return None
         times = own / norm
         is_same = float(np.linalg.norm(actual - times * expected)) <= allowed * own
-    is_whole = is_same and times > 1.5 and abs(times - round(times)) < _WHOLE
+    is_whole = is_same and times > 1.5 and abs(times - round(times)) < whole
     return float(round(times)) if is_whole else None
 
 
@@ -219,8 +305,14 @@ def numeric(
     norm = math.hypot(*(block.norm for block in blocks.values()))
     worst = max(blocks.values(), key=lambda block: block.largest)
     differs = distance > 0 or worst.where is not None
-    error = (distance / norm if norm else math.inf) if differs else 0.0
     rounded = coarsest(dtype, computed_in)
+    own = _Error((distance / norm if norm else math.inf) if differs else 0.0, tolerance(rounded))
+    changes = [block.change for block in blocks.values() if block.change is not None]
+    change = math.hypot(*changes) if len(changes) == len(blocks) else None
+    of_change = None
+    if change is not None and own.error <= own.allowed:
+        of_change = _error_of_change(distance, norm, change, dtype)
+    shown = of_change or own
     wrong = [block.distance > tolerance(rounded) * block.norm for block in differences]
     held = [
         (block.device, is_wrong)
@@ -232,8 +324,8 @@ def numeric(
         index,
         dtype,
         rounded,
-        error,
-        tolerance(rounded),
+        shown.error,
+        shown.allowed,
         worst.largest,
         worst.where,
         worst.device,
@@ -242,13 +334,19 @@ def numeric(
         tuple(device for device, is_wrong in held if is_wrong),
         tuple(device for device, is_wrong in held if not is_wrong),
         sum(block.not_finite for block in blocks.values()),
+        None if change is None else change / norm if norm else math.inf if change else 0.0,
+        of_change is not None,
     )
 
 
-def difference(actual: HostBlock, expected: Any) -> BlockDifference:
-    """A block against the whole result on one device, a numpy array; NaNs agree with NaNs."""
-    import numpy as np
+def difference(actual: HostBlock, expected: Any, before: Any = None) -> BlockDifference:
+    """A block against the whole result on one device, a numpy array; NaNs agree with NaNs.
 
+    Args:
+        actual: the block.
+        expected: the whole result on one device.
+        before: all of the argument that it may be the next value of; None for none.
+    """
     block = expected[tuple(slice(*extent) for extent in actual.index)]
     if actual.values.shape != block.shape:
         return BlockDifference(actual.index, math.inf, 0.0, math.inf, None, actual.device)
@@ -278,15 +376,28 @@ def difference(actual: HostBlock, expected: Any) -> BlockDifference:
         local = np.unravel_index(where, block.shape)
         starts = (start for start, _ in actual.index)
         position = tuple(start + int(i) for start, i in zip(starts, local, strict=True))
-    return BlockDifference(
-        actual.index, distance, norm, largest, position, actual.device, pair, not_finite
+    change = (
+        None if before is None else _change(block, before[tuple(slice(*e) for e in actual.index)])
     )
+    return BlockDifference(
+        actual.index, distance, norm, largest, position, actual.device, pair, not_finite, change
+    )
+
+
+def _change(block: Any, before: Any) -> float:
+    """Norm of what is finite of the difference of two arrays of one shape."""
+    norm = 0.0
+    now, was = block.reshape(-1), before.reshape(-1)
+    for start in range(0, now.size, _BLOCK):
+        ours, theirs = (_wide(part[start : start + _BLOCK]) for part in (now, was))
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = np.abs(ours - theirs)
+        norm = math.hypot(norm, _norm(np.where(np.isfinite(apart), apart, 0.0)))
+    return norm
 
 
 def _shown(element: Any) -> str:
     """`0.333333`, `-7`, `nan`."""
-    import numpy as np
-
     if np.iscomplexobj(element):
         return f"{complex(element):.6g}"
     return str(element) if element.dtype.kind in "iub" else f"{float(element):.6g}"
@@ -294,8 +405,6 @@ def _shown(element: Any) -> str:
 
 def _norm(values: Any) -> float:
     """Root of the sum of squares."""
-    import numpy as np
-
     largest = float(np.max(values, initial=0.0))
     if largest == 0 or math.isinf(largest):
         return largest
@@ -304,8 +413,6 @@ def _norm(values: Any) -> float:
 
 def _wide(part: Any) -> Any:
     """As the widest dtype that tells every value apart."""
-    import numpy as np
-
     if np.iscomplexobj(part):
         return part.astype(np.complex128)
     # Large integers are not all float64s; extended precision has 64 bits where there is any.

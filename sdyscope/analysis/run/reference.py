@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sdyscope.analysis.naming.next_values import pairs_of_table
+from sdyscope.analysis.run.numerics import element_dtype
+from sdyscope.staged import Staged
 
 if TYPE_CHECKING:
     from sdyscope.stages.executed.execute import Runner
@@ -37,3 +41,20 @@ def compared_with_one_device(
         return plain
     runner.simplifies = True
     return first
+
+
+def arguments_before(lowered: Staged, runner: Runner) -> tuple[Any, ...]:
+    """Of each result the argument that it may be the next value of, on the host; None for none."""
+    under = lowered.chosen(None)
+    pairs = pairs_of_table(lowered.tensors, (under, lowered.graph(under)))
+    # What has its type alone may be computed in a narrower one, whose rounding is not known here.
+    named = {
+        result: argument
+        for result, (argument, relation) in pairs.items()
+        if relation in ("next value", "path")
+    }
+    dtypes = {row.index: row.dtype for row in lowered.tensors.tensors if row.kind == "result"}
+    return tuple(
+        runner.value(named[number]) if number in named and element_dtype(dtypes[number]) else None
+        for number in range(max(named, default=-1) + 1)
+    )

@@ -21,7 +21,7 @@ from sdyscope.analysis.run.numerics import (
     tolerance,
 )
 from sdyscope.analysis.run.processes import execution_of_all, reference_of_all
-from sdyscope.analysis.run.reference import compared_with_one_device
+from sdyscope.analysis.run.reference import arguments_before, compared_with_one_device
 from sdyscope.analysis.run.training import TrainingPlan, training, training_plan
 from sdyscope.analysis.run.values import Run
 from sdyscope.errors import TargetError
@@ -136,13 +136,14 @@ def _ran(
         "made its inputs",
     )
     runner.check_same()
+    before = arguments_before(lowered, runner)
     # What is wrong with the user's function is said before anything is compiled.
-    given = runner.reference() if reference is not None else None
+    given = replace(runner.reference(), before=before) if reference is not None else None
     executions = [runner.run(partitioner) for partitioner in lowered.partitioners]
 
     def against(reference: Reference) -> tuple[Reference, Run]:
         mine = [compared(execution, reference) for execution in executions]
-        bare = replace(reference, outputs=(), alone=())
+        bare = replace(reference, outputs=(), before=(), alone=())
         answers = group.all_of(
             (mine, bare), "compared its results", tuple[list[Execution], Reference]
         )
@@ -158,7 +159,7 @@ def _ran(
     compared_with, judged = (
         compared_with_one_device(
             runner,
-            lambda: against(_beside_alone(runner.reference(), lowered)),
+            lambda: against(_beside_alone(replace(runner.reference(), before=before), lowered)),
             lambda outcome: _differing(outcome[1]),
         )
         if given is None
@@ -260,8 +261,8 @@ class _Inside:
 
     def of_numbers(self, fact: OtherNumbers, partitioner: Partitioner | None) -> Inside | None:
         """Of a result that is not what one device, or the user's function, computes."""
-        if partitioner is None:
-            return None
+        if partitioner is None or fact.by_change:
+            return None  # Where values begin to differ is told by all of each.
         # What both partitioners compute alike is looked for once.
         key = fact.worst, f"{fact.error:.2g}"
         if key not in self._searched:
@@ -290,6 +291,8 @@ class _Inside:
 
     def of_one_device(self, fact: DependsOnMesh) -> Inside | None:
         """Of a result that the program computes otherwise on a mesh of one device."""
+        if fact.by_change:
+            return None
         ran = (execution.partitioner for execution in self._executions if not execution.failure)
         partitioner = next(ran, None)
         if partitioner is None:
@@ -325,7 +328,14 @@ def _beside_alone(reference: Reference, lowered: Staged) -> Reference:
     dtypes = {row.index: row.dtype for row in lowered.tensors.tensors if row.kind == "result"}
     pairs = enumerate(zip(reference.outputs, reference.alone, strict=True))
     others = (
-        other_on_one_device(index, here, alone, dtypes[index], reference.compute_dtypes)
+        other_on_one_device(
+            index,
+            here,
+            alone,
+            dtypes[index],
+            reference.compute_dtypes,
+            reference.before_result(index),
+        )
         for index, (here, alone) in pairs
         if here is not None and alone is not None and index in dtypes
     )

@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sdyscope.analysis.naming.next_values import numbered, relations
-from sdyscope.analysis.naming.paths import Leaf, mirrored
+from sdyscope.analysis.naming.next_values import pairs_of_table
 from sdyscope.analysis.run.numerics import coarsest, element_dtype, tolerance
 from sdyscope.errors import TargetError
 from sdyscope.facts.execution import Trained
 from sdyscope.facts.findings import NotTrained, Observation, OtherTraining
-from sdyscope.facts.lint import NextValueRelation
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.facts.training import Curve, TrainedUnder, Training
@@ -50,27 +48,12 @@ def training_plan(
     Raises:
         TargetError: no result is an argument of the next step, or none is a single number.
     """
-    arguments, results = (
-        {row.index or 0: row for row in table.tensors if row.kind == kind}
-        for kind in ("argument", "result")
-    )
-    numbers, others = sorted(results), sorted(arguments)
-    next_values = mirrored(
-        [Leaf.of(results[number]) for number in numbers],
-        [Leaf.of(arguments[other]) for other in others],
-    )
-    known: Mapping[int, NextValueRelation] = {}
-    if module is not None:
-        partitioner, graph = module
-        returned = numbered([results[number] for number in numbers], partitioner)
-        given = numbered([arguments[other] for other in others], partitioner)
-        known = relations(returned, given, graph)
+    pairs = pairs_of_table(table, module)
     carried = {
-        numbers[result]: others[argument]
-        for result, argument in next_values.items()
-        if known.get(result) != "gradient"
+        result: argument for result, (argument, relation) in pairs.items() if relation != "gradient"
     }
-    if not carried or (module and "next value" not in known.values()):
+    known = {relation for _, relation in pairs.values()}
+    if not carried or (module and "next value" not in known):
         raise TargetError(
             f"No result of {name} is recognizably the next value of an argument.",
             hint="--train needs a step that returns its new state as it takes it: params and "
@@ -78,8 +61,11 @@ def training_plan(
         )
     watched = tuple(
         row
-        for number, row in results.items()
-        if number not in carried and row.shape == () and element_dtype(row.dtype)
+        for row in table.tensors
+        if row.kind == "result"
+        and row.index not in carried
+        and row.shape == ()
+        and element_dtype(row.dtype)
     )
     if not watched:
         raise TargetError(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, get_args
 
 import jax
+import numpy as np
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError, first_line
 from sdyscope.facts.execution import Execution, InputSource, Machine, Process, Reference
@@ -539,6 +540,10 @@ class Runner:
             group=self.group,
             values=self.values,
         )
+
+    def value(self, argument: int) -> Any:
+        """What the program is given for an argument, by its flat index: on the host, numpy."""
+        return np.asarray(on_host(self.values[argument]))
 
     def results(self, partitioner: Partitioner) -> list[Any]:
         """The results of a step on the host, None for those that can't be fetched.

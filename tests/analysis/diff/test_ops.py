@@ -381,3 +381,21 @@ module @m {{
     assert lowered_verdict(diff).endswith("; code of 1 kernel not compared")
     assert any(re.match("Code of 1 kernel not compared", note) for note in lowered_notes(diff))
     assert not one.diff(one.__class__(read_bytes(form.format("a").encode()))).kernels_not_compared
+
+
+def test_callbacks_are_said_to_be_not_compared():
+    text = """
+module @m {
+  func.func public @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {
+    %0 = stablehlo.custom_call @xla_ffi_python_cpu_callback(%arg0)
+        {mhlo.backend_config = {index = NUMBER : ui64}, api_version = 4 : i32} :
+        (tensor<8xf32>) -> tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }
+}
+"""
+    one, two = (Inspection(read_bytes(text.replace("NUMBER", n).encode())) for n in "01")
+    diff = one.diff(two)
+    assert (diff.same, diff.callbacks_not_compared, diff.leaves_out) == (True, 1, True)
+    assert lowered_verdict(diff).endswith("; 1 callback not compared")
+    assert any("1 callback" in note for note in lowered_notes(diff))

@@ -16,6 +16,7 @@ from sdyscope.analysis.fix.fix import (
     FixCandidate,
     Weighed,
     _sentence,
+    donated_bytes,
     fixed,
     freeing,
     in_order,
@@ -29,12 +30,15 @@ from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.search.decisions import space
 from sdyscope.analysis.search.space import Member
 from sdyscope.analysis.trials.trials import Trials
+from sdyscope.annotations import Annotation
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.edits import MovedResult, SourceEdit
 from sdyscope.inspection import Inspection
 from sdyscope.patches.diff import applied
 from sdyscope.patches.source import spliced
+from sdyscope.stages.propagated.annotate import DonatedArgument
 from sdyscope.targets import resolve
+from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding
 from sdyscope.values.sharding import PartitionSpec as P
@@ -289,6 +293,16 @@ def test_results_in_the_room_of_arguments_pay_where_nothing_else_takes_more(fix)
     assert not is_less_at_no_price(before, replace(donated, total=201))
     assert not is_less_at_no_price(before, replace(donated, sent=before.sent + 1))
     assert not is_less_at_no_price(before, replace(before, results=49, temporaries=51))
+
+
+def test_what_is_donated_in_two_places_is_donated_once():
+    sharded = to_placement(NamedSharding(Mesh.of({"a": 4}), P(("a",))), 1)
+    first, second = (
+        DonatedArgument(Annotation("argument", f"x[{at}]", (64,), "f32", None, sharded, index=at))
+        for at in range(2)
+    )
+    assert donated_bytes([first, second, first]) == 2 * 64
+    assert donated_bytes([object()]) == 0
 
 
 def test_a_constraint_is_tried_with_the_axes_that_it_leaves_out():

@@ -61,3 +61,21 @@ def test_other_random_numbers_are_not_the_same_because_they_weigh_little():
     assert twin.against(program, redraws=True).verdict == "other random"
     still = Inspection(Program("still", jax.jit(lambda x: x * 2), arguments[1:]), ("shardy",))
     assert Twin(still).against(still, redraws=True).verdict == "same"
+
+
+@pytest.mark.compiles
+def test_a_small_step_of_another_gradient_is_not_the_same():
+    def step(times):
+        def updated(params, x):
+            return {"w": params["w"] - 1e-4 * times * jnp.sin(params["w"] * x)}
+
+        array = jax.ShapeDtypeStruct((64,), jnp.float32)
+        program = Program("updated", jax.jit(updated), ({"w": array}, array))
+        return Inspection(program, ("shardy",))
+
+    twin = Twin(step(1.0))
+    assert twin.against(step(1.0), rewrites=True).verdict == "same"
+    assert twin.against(step(8.0), rewrites=True).verdict == "differ"
+    # What a step changes by less than rounding is not compared by what it returns.
+    numbers = Twin(step(1e-3)).against(step(1e-2), rewrites=True)
+    assert (numbers.verdict, numbers.compared) == ("not compared", 0)

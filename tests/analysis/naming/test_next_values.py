@@ -8,7 +8,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from sdyscope.analysis.naming.next_values import continuing, numbered, only_moves, relations
+from sdyscope.analysis.naming.next_values import continuing, next_values, numbered, only_moves
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.stages.lowered.read import read_bytes
@@ -210,7 +210,37 @@ def test_what_results_are_to_the_arguments_whose_paths_they_have(step, arguments
     inspection = Inspection(Program("step", jax.jit(step), arguments), ("shardy",))
     rows = [inspection.tensors.of(kind, "shardy") for kind in ("result", "argument")]
     results, given = (numbered(each, "shardy") for each in rows)
-    assert {*relations(results, given, inspection.graph()).values()} == known
+    assert {
+        value.relation for value in next_values(results, given, inspection.graph()).values()
+    } == known
+
+
+def distilled(teacher, student, x):
+    def apart(student):
+        return ((forward(student, x) - forward(teacher, x)) ** 2).mean()
+
+    grads = jax.grad(apart)(student)
+    return jax.tree.map(lambda leaf, grad: leaf - 0.1 * grad, student, grads)
+
+
+def averaged_teacher(teacher, student, x):
+    student = distilled(teacher, student, x)
+    return student, jax.tree.map(lambda a, b: 0.99 * a + 0.01 * b, teacher, student)
+
+
+@pytest.mark.parametrize(
+    ("step", "arguments"),
+    [(distilled, ("student",)), (averaged_teacher, ("student", "teacher"))],
+)
+def test_of_two_arguments_of_one_path_a_result_has_the_one_that_it_keeps(step, arguments):
+    inspection = Inspection(Program("step", jax.jit(step), (PARAMS, PARAMS, BATCH)), ("shardy",))
+    results, given = (inspection.tensors.of(kind, "shardy") for kind in ("result", "argument"))
+    known = next_values(numbered(results, "shardy"), numbered(given, "shardy"), inspection.graph())
+    assert [given[value.argument].path for _, value in sorted(known.items())] == [
+        f"{name}['{leaf}']" for name in arguments for leaf in PARAMS
+    ]
+    student = {value.relation for at, value in known.items() if at < len(PARAMS)}
+    assert student == {"next value"}
 
 
 def test_a_program_that_only_moves():
@@ -232,8 +262,10 @@ def test_a_token_of_an_ordered_effect_is_no_result_of_the_program():
     inspection = Inspection(program, ("shardy",))
     rows = [inspection.tensors.of(kind, "shardy") for kind in ("result", "argument")]
     results, given = (numbered(each, "shardy") for each in rows)
-    known = relations(results, given, inspection.graph())
-    assert known == {number: "next value" if number < 4 else "gradient" for number in range(1, 7)}
+    known = next_values(results, given, inspection.graph())
+    assert {number: value.relation for number, value in known.items()} == {
+        number: "next value" if number < 4 else "gradient" for number in range(1, 7)
+    }
 
 
 def test_each_result_of_a_collective_is_made_from_its_own_operand():

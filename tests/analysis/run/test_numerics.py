@@ -6,13 +6,21 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from sdyscope.analysis.run.numerics import ROUNDOFF, coarsest, difference, numeric, tolerance
+from sdyscope.analysis.run.numerics import (
+    ROUNDOFF,
+    coarsest,
+    difference,
+    numeric,
+    other_on_one_device,
+    tolerance,
+)
 from sdyscope.facts.execution import HostBlock
 
 
-def compared(actual, expected, dtype="f32", computed_in=("f32",)):
+def compared(actual, expected, dtype="f32", computed_in=("f32",), before=None):
     whole = HostBlock.whole(np.asarray(actual))
-    return numeric("result", 0, dtype, computed_in, [difference(whole, np.asarray(expected))])
+    apart = difference(whole, np.asarray(expected), before)
+    return numeric("result", 0, dtype, computed_in, [apart])
 
 
 @pytest.mark.parametrize(
@@ -121,3 +129,45 @@ def test_blocks_of_several_processes_have_the_error_of_the_whole():
     blocks.append(HostBlock(((0, 3), (0, 4)), copy))
     worse = numeric("result", 0, "f32", (), [difference(block, expected) for block in blocks])
     assert worse.error > found.error
+
+
+def stepped(dtype, rate, times=1.0):
+    """Parameters before a step, after it, and after one with a gradient that is off by a factor."""
+    params, grads = np.random.default_rng(0).normal(size=(2, 4096)).astype(np.float32)
+    after, other = params - rate * grads, params - rate * times * grads
+    return tuple(each.astype(dtype) for each in (params, after, other))
+
+
+def test_a_small_step_of_a_wrong_gradient_is_told_by_what_it_changes():
+    before, expected, actual = stepped(np.float32, 1e-6, times=8)
+    assert compared(actual, expected).within
+    wrong = compared(actual, expected, before=before)
+    assert (wrong.within, wrong.by_change) == (False, True)
+    assert wrong.error == pytest.approx(7, rel=0.2)
+    # Also where the step computes in a narrower dtype than that in which parameters are kept.
+    before, expected, actual = stepped(np.float32, 1e-3, times=8)
+    assert not compared(actual, expected, "f32", ["bf16"], before=before).within
+    assert compared(actual, expected, "f32", ["bf16"]).within
+
+
+def test_a_change_may_be_off_by_rounding_and_by_signs():
+    before, expected, actual = stepped(np.float32, 1e-3, times=1.3)
+    assert compared(expected, expected, before=before).within
+    # Adam's first step has the sign of each gradient, and that of noise is any.
+    assert compared(actual, expected, "f32", ["bf16"], before=before).within
+
+
+def test_a_change_that_rounding_hides_is_not_compared_and_said():
+    before, expected, actual = stepped(ml_dtypes.bfloat16, 1e-3, times=8)
+    hidden = compared(actual, expected, "bf16", ["bf16"], before=before)
+    assert (hidden.within, hidden.hides_change) == (True, True)
+    before, expected, _ = stepped(ml_dtypes.bfloat16, 1e-1)
+    assert not compared(expected, expected, "bf16", ["bf16"], before=before).hides_change
+    assert not compared(expected, expected, "bf16", ["bf16"]).hides_change
+
+
+@pytest.mark.parametrize("rate", [1e-6, 1e-4])
+def test_of_a_change_that_is_a_multiple_of_what_one_device_makes_it_is_said_which(rate):
+    before, expected, actual = stepped(np.float32, rate, times=8)
+    other = other_on_one_device(3, actual, expected, "f32", ["f32"], before)
+    assert (other.index, other.ratio, other.by_change) == (3, 8.0, True)
