@@ -21,7 +21,7 @@ from sdyscope.facts.moves import Absence, Allowed, Direction
 from sdyscope.facts.propagated import PropagatedValue, ValueId
 from sdyscope.graph import Op
 from sdyscope.inspection import Inspection
-from sdyscope.page.columns import Pool, table
+from sdyscope.page.columns import Pool, steps, table
 from sdyscope.page.document import Report
 from sdyscope.page.tensors import Row, rows
 from sdyscope.values.mesh import AxisRef
@@ -280,7 +280,7 @@ class _Part:
         moves = list(replay.steps())
         sources = [move.came_from for move in moves]
         return {
-            "number": _differences([move.step for move in moves]),
+            "number": steps([move.step for move in moves]),
             "axis": [self._axis(move.axis) for move in moves],
             "place": [self._place(move.node) for move in moves],
             "from": [tensor_text(move.source) for move in moves],
@@ -353,8 +353,3 @@ class _Part:
             "source": [self.pool.source(op.source) for op in self.listed_ops],
             "row": of_rows,
         }
-
-
-def _differences(numbers: Sequence[int]) -> list[int]:
-    """Each number less the one before it, which takes fewer bytes."""
-    return [here - before for before, here in zip([0, *numbers], numbers, strict=False)]

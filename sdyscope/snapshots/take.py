@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from sdyscope.analysis.account import account_of
+from sdyscope.analysis.memory.memory import Group, memory_of
 from sdyscope.analysis.naming.structure import Marks
 from sdyscope.annotations import LAYOUT, Annotation, annotated_value
 from sdyscope.errors import CompilerError, ConversionError
@@ -18,7 +19,7 @@ from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import Hardware
 from sdyscope.snapshots.folding import without_numbers
 from sdyscope.snapshots.inside import Decided, scope_name, values_inside
-from sdyscope.snapshots.items import cells_of, counted, placed
+from sdyscope.snapshots.items import cells_of, compiled_cells, counted, placed
 from sdyscope.snapshots.values import KINDS, NOTHING, PLACED, Key, Kind, Snapshot
 from sdyscope.staged import Staged
 from sdyscope.values.convert import to_placement
@@ -112,7 +113,7 @@ def take(
         # Not above: all that names collectives comes with them, and every command gets here.
         from sdyscope.analysis.collectives.comms import collectives_under, sent_account
         from sdyscope.snapshots.collectives import communicated
-        from sdyscope.snapshots.memory import stored
+        from sdyscope.snapshots.take import stored
 
         first = next(iter(compiled.values()))
         hardware = hardware_text(first.hardware)
@@ -281,3 +282,39 @@ def _requested(asked: RequestedTensor | None) -> str:
     except ConversionError:
         return in_memory(str(asked.sharding), asked.memory)
     return in_memory(sharding_text(None, place, asked.sharding.mesh, opened), asked.memory)
+
+
+# --- what a device holds --------------------------------------------------------------------------
+
+
+def stored(
+    staged: Staged, compiled: Collection[Partitioner | None], on: Hardware | str | None
+) -> Iterator[tuple[Key, Item]]:
+    """Bytes a device of arguments and results, as their shardings make them.
+
+    Temporaries are left out: they are another number with each version of XLA.
+
+    Args:
+        staged: the program.
+        compiled: under which partitioners it compiled.
+        on: what for.
+
+    Raises:
+        CompilerError: a compiled module does not say how it stores its parameters.
+    """
+    texts: dict[Key, dict[Partitioner | None, str]] = {}
+    for partitioner in compiled:
+        for group in memory_of(staged, partitioner, on).groups:
+            key = Key("memory", f"{group.kind} {group.name}")
+            texts.setdefault(key, {})[partitioner] = _words(group)
+    for key, by_partitioner in texts.items():
+        yield key, Item(compiled_cells(by_partitioner, staged.compiled_under))
+
+
+def _words(group: Group) -> str:
+    words = f"a device holds {group.bytes_per_device:,} B"
+    if group.replicated:
+        words += f", {group.replicated:,} B of it replicated"
+    if group.shared and group.kind == "result":
+        words += f", {group.shared:,} B of it in arguments' buffers"
+    return words

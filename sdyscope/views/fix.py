@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Remedy
-from sdyscope.terminal.blocks import Block
+from sdyscope.terminal.answer import Block
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, number, size_cell
 from sdyscope.words.counts import counted, size
