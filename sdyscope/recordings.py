@@ -143,7 +143,7 @@ def _source(event: hearing.Lowering) -> Program | LoweredModule:
         from sdyscope.stages.lowered.read import read_bytes
         from sdyscope.stages.recorder.hearing import module_text, named
 
-        text = named(module_text(event.computation.stablehlo()), event.caller.names)
+        text = named(module_text(event.computation.stablehlo()), event.caller.names, event.refs)
         return replace(read_bytes(text.encode()), name=name)
 
 

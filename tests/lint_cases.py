@@ -811,6 +811,12 @@ def stack_in_pieces():
     return program(layers, array((64, 512), "data"), array((4, 512, 512), "data"))
 
 
+@finds("scanned-dimension-sharded", "xs", severity="note")
+def numbers_in_pieces():
+    """`jax.random.dirichlet` loops over its samples so, which move 16 numbers 16 times."""
+    return program(lambda xs: jax.lax.map(lambda x: x * 2, xs), array((16,), "data"))
+
+
 # --- custom calls, random numbers -----------------------------------------------------------------
 
 

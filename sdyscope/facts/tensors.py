@@ -197,7 +197,10 @@ def _match(requested: Sequence[RequestedTensor], module: LoweredTensors) -> dict
     arguments = arguments[len(arguments) - len(kept) :]
     results = by_kind.get("result", [])
     count = sum(asked.kind == "result" for asked in requested)
-    results = results[max(len(results) - count, 0) :]
+    given = sum(asked.kind == "argument" for asked in requested)
+    # What a program sets of a Ref that it closes over comes behind all that it returns.
+    end = len(results) - sum(index >= given for index in kept)
+    results = results[max(end - count, 0) : end]
     at = dict(zip(kept, arguments, strict=True))
     for position, asked in enumerate(requested):
         if asked.kind == "argument" and not asked.dropped and asked.index in at:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -141,6 +142,8 @@ def scanned_dimension_sharded(subject: Subject) -> Iterator[Sighting]:
 
     Stacks that are sharded on their other dimensions are FSDP or tensor parallelism, and not
     reported. Nor is pipelining with `shard_map`, where each device loops over its own.
+
+    A note where the whole stack, moved in each iteration, is less than 64 KiB per step.
     """
     graph = subject.graph
     reported: set[str] = set()
@@ -162,8 +165,11 @@ def scanned_dimension_sharded(subject: Subject) -> Iterator[Sighting]:
             if what not in reported:
                 reported.add(what)
                 is_read = name == "dynamic_slice"
-                fact = ScannedSharded(dim, whole[dim] or 0, is_read, subject.sharded(place))
-                yield replace(subject.at_op(op, fact), tensor=what)
+                count, dtype = whole[dim] or 0, operands[0][1].type.dtype
+                fact = ScannedSharded(dim, count, is_read, subject.sharded(place))
+                held = place.bytes_per_device([extent or 1 for extent in whole], dtype)
+                severity = severity_of(held * math.prod(place.shards) * count)
+                yield replace(subject.at_op(op, fact), tensor=what, severity=severity)
 
 
 def _in_loop(graph: OpGraph, op: Op) -> bool:

@@ -123,7 +123,8 @@ class Sites:
             `train_step`, say. There the library's lines say more.
         helpers: functions that several lines of their own file call, as (file, name): which of
             these it was tells apart what stands in them.
-        everywhere: lines behind which all of the program stands, which tell nothing apart.
+        everywhere: lines that tell nothing apart: all of the program stands behind them, or they
+            call whatever there is to call, as a library's own `__call__` does.
     """
 
     wrappers: frozenset[tuple[str, str]] = frozenset()
@@ -237,7 +238,8 @@ def sites_of(stacks: Iterable[tuple[Sequence[SourceLocation], bool]]) -> Sites:
         _wrappers(known) | _wrappers(theirs),
         frozenset(shared),
         _helpers(stack for stack, _, _ in known),
-        frozenset(set.intersection(*places)) if places else frozenset(),
+        frozenset(set.intersection(*places) if places else ())
+        | _dispatchers(stack for stack, _, _ in every),
     )
 
 
@@ -252,6 +254,36 @@ def _helpers(stacks: Iterable[Sequence[SourceLocation]]) -> frozenset[tuple[str,
                 if named and inner.file == outer.file:
                     lines.setdefault((inner.file, inner.function), set()).add(outer.line)
     return frozenset(helper for helper, at in lines.items() if len(at) > 1)
+
+
+def _dispatchers(stacks: Iterable[Sequence[SourceLocation]]) -> frozenset[tuple[str, int]]:
+    """Lines that one call stack passes more than once, on the way to different functions.
+
+    One may call another, so those that are left are looked at again without the ones before.
+    """
+    known = [
+        [stack[index] for index in indices]
+        for stack in stacks
+        for indices in (_own(stack), _of_libraries(stack))
+    ]
+    # Only a stack that passes a line twice has any.
+    known = [lines for lines in known if len(set(map(line_of, lines))) < len(lines)]
+    dispatchers: set[tuple[str, int]] = set()
+    while True:
+        more: set[tuple[str, int]] = set()
+        for lines in known:
+            last = {(line.file, line.line): at for at, line in enumerate(lines)}
+            called: dict[tuple[str, int], set[tuple[str, str]]] = {}
+            for at, (inner, outer) in enumerate(itertools.pairwise(lines)):
+                # Where JAX has joined two stacks, the inner one's outermost line calls nothing.
+                if last[inner.file, inner.line] == at:
+                    callees = called.setdefault((outer.file, outer.line), set())
+                    callees.add((inner.file, inner.function))
+            more.update(line for line, callees in called.items() if len(callees) > 1)
+        if not more:
+            return frozenset(dispatchers)
+        dispatchers |= more
+        known = [[line for line in lines if line_of(line) not in more] for lines in known]
 
 
 def _once(lines: Iterable[SourceLocation]) -> Iterator[SourceLocation]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from sdyscope.annotations import CONSTANT
 from sdyscope.facts import findings as facts
 from sdyscope.facts.account import Account
 from sdyscope.facts.execution import Extent, Process
@@ -165,8 +166,8 @@ def budget_text(budget: facts.BudgetSubject) -> str:
 def subject_text(finding: Finding) -> str:
     """`constraint layer0 at models/mlp.py:98 under GSPMD [lowered-differs]`."""
     name = shown_name(finding.tensor, "")
-    # JAX's names of results begin with that word.
-    kind = "" if finding.kind == "result" else finding.kind
+    # JAX's names of results begin with that word, and a constant's says what it is.
+    kind = "" if finding.kind == "result" or finding.tensor == CONSTANT else finding.kind
     parts = [f"{kind} {name}".strip() or finding.kind or "the module"]
     if finding.source is not None:
         parts.append(f"at {source_text(finding.source)}")

@@ -14,11 +14,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jax._src import core
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.facts.program import Versions
 from sdyscope.facts.recorded import RecordedCompile
+from sdyscope.graph import build
 from sdyscope.stages import recorder
+from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.stages.recorder import hearing
 from sdyscope.stages.recorder.keeping import Keeper
 
@@ -187,3 +190,25 @@ def test_the_calling_line_is_the_users(tmp_path):
     file, line = there["wrapped"](hearing.calling_line)
     assert file == __file__
     assert "hearing.calling_line" in Path(file).read_text().splitlines()[line - 1]
+
+
+@pytest.mark.compiles
+def test_a_program_with_refs_keeps_its_names(listen):
+    """JAX knows none for what Refs are lowered to."""
+    heard = listen(Listener()).heard
+    new = getattr(getattr(jax, "ref", None), "new_ref", None) or core.mutable_array
+    state, counter = {"unused": new(jnp.ones(2)), 'a "w"': new(jnp.ones(8))}, new(jnp.ones(()))
+
+    @jax.jit
+    def step(state, x):
+        state['a "w"'][...] += x
+        counter[...] += 1
+        return {"loss": x.sum()}
+
+    step.lower(state, jnp.ones(8))
+    (event,) = (each for each in heard if getattr(each, "name", "") == "jit_step")
+    text = hearing.named(hearing.module_text(event.computation.stablehlo()), {}, event.refs)
+    main = build(read_bytes(text.encode()).module).main
+    # JAX moves what a function closes over behind the others, and it has no path.
+    assert [each.name for each in main.arguments] == ["state['a \"w\"']", "x", ""]
+    assert [each.name for each in main.results][:2] == ["result['loss']", "result.state['a \"w\"']"]

@@ -230,6 +230,26 @@ def test_lines_that_tell_nothing_apart_are_not_told():
     assert called((*body, *body, *body), body) == ["", ""]
 
 
+def test_a_line_that_calls_every_layer_is_not_told():
+    """A library's `__call__`, which stands between any two of its layers, through a wrapper."""
+
+    def dispatched(*layers):
+        call = ("/me/base.py:29 wrapped", "/me/base.py:57 Module.__call__")
+        return tuple(frame for layer in layers for frame in (layer, *call))
+
+    dense, train = "/me/layers.py:3 Dense.forward", "/me/train.py:1 main"
+    stacks = [
+        (*dispatched(dense, f"/me/model.py:{line} Block.forward"), train) for line in (21, 22)
+    ]
+    loop = ("/me/model.py:40 body", "/me/train.py:2 main")
+    behind = called(*stacks, (*loop, *loop))
+    assert behind == [
+        "/me/model.py:21 < /me/train.py:1",
+        "/me/model.py:22 < /me/train.py:1",
+        "/me/train.py:2",
+    ]
+
+
 def test_a_helper_of_a_library_is_told_by_who_calls_it():
     einsum, train = f"{LIBRARY}/llama.py:214 Einsum.__call__", "/me/train.py:7 main"
     stacks = [

@@ -1,6 +1,6 @@
 """Findings that are alike are told once."""
 
-from sdyscope.words.findings import Finding, folded
+from sdyscope.words.findings import Finding, folded, subject_text
 
 
 def finding(tensor, message, found="", kind="argument"):
@@ -25,3 +25,8 @@ def test_what_is_said_of_several_tensors_is_said_once():
 def test_no_more_than_three_others_are_named():
     (one,) = folded([finding(f"p[{k}]", f"p[{k}] is whole.") for k in range(6)])
     assert one.message == "p[0] is whole. Likewise: p[1], p[2], p[3] and 2 more."
+
+
+def test_a_constant_is_not_called_an_op():
+    assert subject_text(finding("a constant", "", kind="op")) == "a constant [r]"
+    assert subject_text(finding("layer0/dot", "", kind="op")) == "op layer0/dot [r]"

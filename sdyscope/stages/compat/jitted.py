@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from sdyscope.stages.compat.versions import version_tuple
 from sdyscope.stages.compile_options import CompilerOption
 from sdyscope.stages.lowered.signature import LoweringArguments, SignatureArgument, SignatureResult
 from sdyscope.stages.recorder.callers import names_of_the_call
+from sdyscope.stages.recorder.refs import is_ref, ref_names, ref_result
 from sdyscope.stages.recorder.traced import with_names
 from sdyscope.values.source import SourceLocation
 
@@ -126,15 +128,66 @@ def arguments(traced: Any) -> list[SignatureArgument]:
 
 
 def results(traced: Any) -> list[SignatureResult]:
-    """The flat results of a `jax.stages.Traced`."""
+    """The flat results of a `jax.stages.Traced`, what its Refs are set to included."""
     params, avals = traced._params, traced.jaxpr.out_avals
     names = _names(_debug_info(traced.jaxpr).result_paths, len(avals))
-    return [
+    returned = [
         SignatureResult(name, aval, specified(asked), specified(layout) is not None)
         for name, aval, asked, layout in zip(
             names, avals, params["out_shardings"], params["out_layouts"], strict=True
         )
     ]
+    if not any(map(is_ref, traced.jaxpr.in_avals)):
+        return returned
+    kept = kept_jaxpr(traced)[1]
+    return returned + [
+        SignatureResult(
+            ref_result(each.name),
+            each.aval.inner_aval,
+            each.given if each.asked is None else each.asked,
+            each.layout,
+        )
+        for number, each in enumerate(arguments(traced))
+        if is_ref(each.aval) and number in kept
+    ]
+
+
+@contextlib.contextmanager
+def refs_named(traced: Any) -> Iterator[None]:
+    """Lowers a program with Refs to a module that has its paths, which JAX drops, in the block."""
+    original: Any = getattr(pxla, "_discharge_refs", None)
+    if original is None or not any(map(is_ref, traced.jaxpr.in_avals)):
+        yield
+        return
+    thread = threading.get_ident()
+
+    def named(jaxpr: Any) -> Any:
+        discharged, *others = original(jaxpr)
+        if threading.get_ident() == thread:
+            discharged = _with_ref_names(jaxpr, discharged)
+        return discharged, *others
+
+    setattr(pxla, "_discharge_refs", named)  # noqa: B010 - of another type than JAX's
+    try:
+        yield
+    finally:
+        setattr(pxla, "_discharge_refs", original)  # noqa: B010
+
+
+def _with_ref_names(jaxpr: Any, discharged: Any) -> Any:
+    """What `jaxpr` is without Refs, with the paths of it."""
+    info, inner = _debug_info(jaxpr), getattr(discharged, "jaxpr", discharged)
+    given = jaxpr.in_avals
+    names = ref_names(given, info.arg_names or (), info.result_paths or (), range(len(given)))
+    if not names.results:
+        return discharged
+    # Behind them, Refs that the function closes over.
+    said = info._replace(
+        arg_names=names.arguments + ("",) * (len(inner.invars) - len(names.arguments)),
+        result_paths=names.results + ("",) * (len(inner.outvars) - len(names.results)),
+    )
+    renamed = inner.replace(debug_info=said)
+    return renamed if inner is discharged else discharged.replace(jaxpr=renamed)
 
 
 def kept_jaxpr(traced: Any) -> tuple[Any, frozenset[int]]:
@@ -203,7 +256,10 @@ def lowered_signature(lowered: Any) -> tuple[list[SignatureArgument], list[Signa
         for i, (name, aval) in enumerate(zip(names, avals, strict=True))
     ]
     avals = compile_args["global_out_avals"]
-    names = _names(info.debug_info.result_paths, len(avals))
+    kept = (given[index] for index in lowering.kept if index < len(given))
+    changed = [each for each in kept if is_ref(each.aval)]
+    paths = (*(info.debug_info.result_paths or ()), *(ref_result(each.name) for each in changed))
+    names = _names(paths, len(avals))
     return given, [
         SignatureResult(name, aval, specified(sharding), False)
         for name, aval, sharding in zip(names, avals, compile_args["out_shardings"], strict=True)
@@ -216,8 +272,11 @@ def lowering_arguments(lowered: Any) -> LoweringArguments:
     constants = len(getattr(lowering, "const_args", None) or ())
     indices = sorted(lowering.compile_args["kept_var_idx"])
     donated = tuple(lowering._donated_invars)
-    # With hoisted constants both lists begin with them.
-    kept = tuple(index - constants for index in indices[constants:])
+    # With hoisted constants both lists begin with them. A Ref that the function closes over is
+    # behind what was given, and is counted on from there.
+    given = len(lowering.compile_args["all_args_info"].in_avals) - constants
+    closed_over = range(given, given + len(donated) - len(indices))
+    kept = (*(index - constants for index in indices[constants:]), *closed_over)
     return LoweringArguments(
         constants,
         kept,

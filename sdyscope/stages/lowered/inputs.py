@@ -15,6 +15,7 @@ from sdyscope.errors import SdyscopeError, TargetError, first_line, kind_of
 from sdyscope.facts.execution import InputSource
 from sdyscope.facts.program import Program
 from sdyscope.stages import compat
+from sdyscope.stages.recorder.refs import is_ref
 from sdyscope.values.source import PACKAGE, innermost_line
 
 #: Of the values that are made here; the same in every run.
@@ -32,9 +33,16 @@ def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], InputS
     in most ranges) and 0 for a scalar, fair booleans, fresh PRNG keys, all from one fixed seed.
 
     Raises:
-        TargetError: `inputs` raises, or what it returns does not fit the arguments.
+        TargetError: `inputs` raises, or what it returns does not fit the arguments; or the program
+            takes a Ref.
     """
     avals = traced.jaxpr.in_avals
+    ref = next((each.name for each in compat.arguments(traced) if is_ref(each.aval)), None)
+    if ref is not None:
+        raise TargetError(
+            f"{program.name} can't be run here: {ref or 'an argument'} is a jax.Ref.",
+            hint="What does not run it works: `sdyscope check`, `propagate`, `comms`, `memory`.",
+        )
     if program.inputs is not None:
         args, kwargs = _called(program)
         return _brought(program, traced, args, kwargs), InputSource("inputs")

@@ -85,7 +85,8 @@ class LoweredModule(Summarized):
         context: the MLIR context that the module lives in; None likewise.
         partitioner: which partitioner was asked for; None for a file.
         kept_arguments: flat index, among the arguments that jit was given, of each argument of
-            `main` after the hoisted constants; None for a file, where all that is left is there.
+            `main` after the hoisted constants; a Ref that the function closes over is counted on
+            behind them. None for a file, where all that is left is there.
         constants: how many hoisted constants come first among the arguments of `main`.
         num_devices: devices that the module is partitioned for; 0 when unknown.
         device_order: ids of the devices by their position in the program's mesh, by which the
@@ -353,7 +354,7 @@ def _lower(
             hint="Give def_partition both, and the Program the function that jax.jit returned.",
         )
     try:
-        with compat.partitioner(partitioner):
+        with compat.partitioner(partitioner), compat.refs_named(traced):
             chosen = None if platforms is None else tuple(platforms)
             lowered = _for_devices(traced, chosen, devices)
             if compat.lowering_arguments(lowered).num_devices > 1:

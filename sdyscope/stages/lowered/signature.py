@@ -46,7 +46,8 @@ class LoweringArguments:
 
     Attributes:
         constants: how many constants come before the arguments in `main`, hoisted by newer JAX.
-        kept: flat index of each further argument of `main`, in order.
+        kept: flat index of each further argument of `main`, in order; that of a Ref which the
+            function closes over is behind all that was given.
         donated: the kept ones that are donated.
         num_devices: how many devices the module is partitioned for.
         platforms: what it was lowered for.

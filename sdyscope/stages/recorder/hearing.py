@@ -31,6 +31,7 @@ from .callers import (
     of_package,
 )
 from .flags import flags_in
+from .refs import NO_REFS, RefNames, ref_names, with_ref_names
 
 #: Constants with more elements than this are left out of a module's text.
 LARGEST_CONSTANT = 2**22
@@ -146,6 +147,19 @@ class Lowering:
             return ()
         named = self.caller.arguments
         return tuple(named.get(str(name), str(name)) if name else "" for name in names)
+
+    @property
+    def refs(self) -> RefNames:
+        """The paths of `main` where JAX drops them: a Ref is among the program's arguments."""
+        info, named = self._debug_info, self.caller.names
+        arguments, results = (
+            [named.get(str(path), str(path)) if path else "" for path in paths]
+            for paths in (getattr(info, name, None) or () for name in ("arg_names", "result_paths"))
+        )
+        constants = len(getattr(self.computation, "const_args", None) or ())
+        kept = sorted(self.computation.compile_args["kept_var_idx"])[constants:]
+        numbers = [number - constants for number in kept]
+        return ref_names(self.jaxpr.in_avals, arguments, results, numbers, constants)
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -404,8 +418,9 @@ def module_text(module: Any) -> str:
     return text
 
 
-def named(text: str, names: Mapping[str, str]) -> str:
-    """A text in which what JAX calls a path has the author's name."""
+def named(text: str, names: Mapping[str, str], refs: RefNames = NO_REFS) -> str:
+    """A text in which what JAX calls a path has the author's name, and a Ref has its path."""
+    text = with_ref_names(text, refs)
     if not names:
         return text
 

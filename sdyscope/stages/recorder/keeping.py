@@ -15,6 +15,7 @@ from typing import Any
 
 # The package has another name in a program that is recorded, so its modules meet by relative names.
 from . import hearing
+from .refs import NO_REFS, RefNames
 from .secrets import redacted
 
 #: Version of the lines that a process writes.
@@ -55,12 +56,13 @@ class Keeper:
             return  # JAX had it in a cache: for shardings that differ in writing alone
         own, others, failures = hearing.own_partitioner(), {}, {}
         names = event.caller.names
-        name = self._keep(module, names)
+        refs = event.refs
+        name = self._keep(module, names, refs)
         self._know(module, event.computation, name, names)
         if self.both:
             other = "gspmd" if own == "shardy" else "shardy"
             try:
-                others[other] = self._keep(_under(other, event.call).stablehlo(), names)
+                others[other] = self._keep(_under(other, event.call).stablehlo(), names, refs)
             except Exception as error:  # JAX raises every kind of error from here
                 failures[other] = hearing.first_line(error)
         self._line(
@@ -88,7 +90,7 @@ class Keeper:
         text = hearing.named(event.hlo, known[1] if known else {})
         self._line(
             "compiled",
-            module=known[0] if known else self._keep(event.module, {}),
+            module=known[0] if known else self._keep(event.module, {}, NO_REFS),
             name=hearing.module_name(event.module),
             partitioner=hearing.own_partitioner(),
             devices=event.devices,
@@ -137,8 +139,8 @@ class Keeper:
             self._know(module, computation, *known[1:])
         return known[1:]
 
-    def _keep(self, module: Any, names: Mapping[str, str]) -> str:
-        text = hearing.named(hearing.module_text(module), names)
+    def _keep(self, module: Any, names: Mapping[str, str], refs: RefNames) -> str:
+        text = hearing.named(hearing.module_text(module), names, refs)
         return self._keep_text("modules", text.encode(), ".mlir")
 
     def _keep_text(self, folder: str, text: bytes, suffix: str) -> str:

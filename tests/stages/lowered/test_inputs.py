@@ -1,10 +1,15 @@
 """The values that a program runs on."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
+from jax._src import core
 
+from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program
 from sdyscope.stages.lowered.inputs import concrete_arguments
+from sdyscope.stages.lowered.lower import trace
 
 
 def values(*args):
@@ -25,3 +30,11 @@ def test_arrays_are_taken_as_they_are():
     made, source = values(zeros)
     assert source.kind == "arguments"
     assert made[0] is zeros
+
+
+def test_a_ref_is_said_to_be_no_input():
+    new = getattr(getattr(jax, "ref", None), "new_ref", None) or core.mutable_array
+    state = {"w": new(jnp.ones(8))}
+    program = Program("step", jax.jit(lambda state: state["w"][...].sum()), (state,))
+    with pytest.raises(TargetError, match=r"state\['w'\] is a jax.Ref"):
+        concrete_arguments(program, trace(program))

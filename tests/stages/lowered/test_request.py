@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from jax._src import core
 from jax._src.sharding_impls import GSPMDSharding
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -17,6 +18,7 @@ from programs import AUTO, EXPLICIT, PROGRAMS, array, constrain, on
 from sdyscope.annotations import read_annotations
 from sdyscope.facts.program import Program
 from sdyscope.graph import build, written_scope
+from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.lower import NotLowerable, lower, trace
 from sdyscope.stages.lowered.request import argument_axes, from_jax_sharding, requested
@@ -521,6 +523,35 @@ def test_functions_without_a_readable_signature():
     argument, result = requested(jitted.trace({"w": array((8,))}))
     assert argument.path.endswith("['w']")
     assert result.path == "result['w']"
+
+
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_what_a_ref_is_set_to_is_a_result(partitioner):
+    mesh = compat.device_mesh(Mesh.of({"data": 8}), jax.devices())
+    weight = jax.device_put(jnp.ones(8), NamedSharding(mesh, P("data")))
+    state = {"unused": new_ref(jnp.ones(2)), "w": new_ref(weight)}
+    counter = new_ref(jax.device_put(jnp.ones(()), NamedSharding(mesh, P())))
+
+    def step(state, x):
+        state["w"][...] = state["w"][...] + x.sum()
+        counter[...] += 1
+        return {"loss": x.sum()}
+
+    traced = jax.jit(step).trace(state, jax.device_put(jnp.ones((16, 4)), weight.sharding))
+    unused, given, _, loss, changed = requested(traced)
+    assert (unused.dropped, changed.path, changed.index) == (True, "result.state['w']", 1)
+    assert (changed.shape, changed.sharding, loss.sharding) == ((8,), given.sharding, None)
+    module = lower(traced, partitioner)
+    main = build(module.module).main
+    # JAX moves what a function closes over behind the others, and it has no path.
+    assert [each.name for each in main.arguments] == ["state['w']", "x", ""]
+    assert [each.name for each in main.results] == ["result['loss']", "result.state['w']", ""]
+    assert Inspection(Program("step", traced)).check().passed
+
+
+def new_ref(value):
+    new = getattr(getattr(jax, "ref", None), "new_ref", None)
+    return (new or core.mutable_array)(value)
 
 
 def test_what_is_no_named_sharding():
