@@ -2,7 +2,7 @@
 
     python benchmarks/collectives.py [--rows]
 
-Each row of sdyscope/hardware/collectives.toml is estimated as `sdyscope cost` does it: on GPUs by
+Each row of benchmarks/collectives.toml is estimated as `sdyscope cost` does it: on GPUs by
 what NCCL expects of its algorithms, and by the overhead and the factor that are fitted to all
 tables here; on TPUs by links and hops, to which nothing is fitted. Held out, a source is estimated
 by what is fitted to the other sources. Prints the table of docs/cost.md, and what belongs into
@@ -10,13 +10,17 @@ sdyscope/hardware/nccl.toml and specs.toml. With --rows every row is printed, wi
 nccl-tests counts it.
 """
 
+from __future__ import annotations
+
 import argparse
 import math
 import statistics
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from scipy.optimize import least_squares
 
@@ -24,9 +28,11 @@ from sdyscope.analysis.cost.links import Level, axes_levels
 from sdyscope.analysis.cost.nccl import expected_seconds
 from sdyscope.analysis.cost.time import group_seconds
 from sdyscope.facts.traffic import CollectiveKind
-from sdyscope.hardware.published import PublishedTable, published_tables
 from sdyscope.hardware.topology import DeviceDigit, DimensionName, Topology
 from sdyscope.values.mesh import AxisRef, Mesh
+
+if TYPE_CHECKING:
+    from published import PublishedTable
 
 _LARGE = 64 << 20
 
@@ -126,6 +132,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", action="store_true")
     asked = parser.parse_args()
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from published import published_tables
+
     tables = published_tables()
     rows = {id(table): list(rows_of(table)) for table in tables}
     every = [row for group in rows.values() for row in group]

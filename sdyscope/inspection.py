@@ -14,6 +14,7 @@ from sdyscope.formatters import Displayed
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import PARTITIONERS, Staged
 from sdyscope.stages.propagated import what_if as wishing
+from sdyscope.syntax.partition_spec import parse_partition_spec
 from sdyscope.values.sharding import PartitionSpec
 
 if TYPE_CHECKING:
@@ -415,8 +416,6 @@ class Inspection(Staged, Displayed):
             TargetError: a tensor is not there, or can't carry what is wished.
             SyntaxTextError: a text is no PartitionSpec.
         """
-        from sdyscope.syntax.partition_spec import parse_partition_spec
-
         wishes = [
             wishing.Wish(
                 name,

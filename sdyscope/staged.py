@@ -379,8 +379,11 @@ class Staged(Once):
     def _graph_at(
         self, stages: Sequence[Stage], partitioner: Partitioner, on: Hardware | str | None
     ) -> OpGraph:
-        from sdyscope.stages.propagated.propagated_graph import propagated_graph
-        from sdyscope.stages.stage_shardings import compiled_shardings, requested_shardings
+        from sdyscope.stages.stage_shardings import (
+            compiled_shardings,
+            propagated_graph,
+            requested_shardings,
+        )
 
         graph = lowered = self.graph(partitioner)
         if "propagated" in stages:

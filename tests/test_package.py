@@ -266,7 +266,7 @@ SILENT = ("analysis", "ci", "lint", "page")
 #: What has words there all the same.
 SPEAKING = {
     # Errors of a file, or of a name, of the user's, and what to do about them.
-    *("ci/read.py", "ci/tables.py", "ci/toml_places.py", "page/run_document.py"),
+    *("ci/read.py", "ci/toml_places.py", "page/run_document.py"),
     *("analysis/cost/cost.py", "analysis/naming/resolve.py", "analysis/search/decisions.py"),
     "lint/mapping_findings.py",
     # What all rules about mappings have in their documentation.

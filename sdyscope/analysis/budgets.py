@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
-from sdyscope.analysis.memory.held import Held
 from sdyscope.analysis.naming.globs import glob
 from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.facts.findings import (
@@ -30,7 +29,7 @@ from sdyscope.facts.findings import (
     Severity,
     UnreadLines,
 )
-from sdyscope.facts.memory import MemoryPart
+from sdyscope.facts.memory import Held, MemoryPart
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.values.source import SourceLocation

@@ -6,17 +6,17 @@ Each is a number of one device and one step, of which more is worse.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
-from sdyscope.analysis.collectives.bytes import KINDS
-from sdyscope.analysis.collectives.totals import Collectives, Tally
+from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.cost.cost import Cost
 from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.traffic import KINDS, Tally
+from sdyscope.facts.versions import FigureUnit
 
 Figures: TypeAlias = Mapping[str, float]
 """By name; one that is not known is not there."""
 
-FigureUnit: TypeAlias = Literal["bytes", "seconds", "FLOPs", "count"]
 
 #: The figures that every program has, in the order in which they are told. Those of a kind of
 #: collective (`comms.all-gather.bytes`) and of a mesh axis (`comms.fsdp.count`) are beside these.

@@ -11,6 +11,7 @@ from sdyscope.analysis.fix.proposals import dims_of, spec_of_dims, specs_near
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.program import Program
 from sdyscope.facts.refusals import Choice, Refusal, Sent
+from sdyscope.staged import Staged
 
 if TYPE_CHECKING:
     from sdyscope.stages.edited.refused import RefusedExpression, Tried
@@ -117,7 +118,6 @@ def _choice(tried: Tried) -> Choice:
     """What an expression by itself makes, and sends by Shardy's passes, where they can say."""
     from sdyscope.analysis.collectives.predicted import Predictor
     from sdyscope.analysis.trials.traffic import traffic
-    from sdyscope.staged import Staged
 
     try:
         program = Staged(Program("expression", tried.traced), ("shardy",))

@@ -12,6 +12,7 @@ from sdyscope.annotations.names import op_text as op_text
 from sdyscope.annotations.names import scope_of as scope_of
 from sdyscope.annotations.names import shown_name as shown_name
 from sdyscope.annotations.names import within_program as within_program
+from sdyscope.annotations.read import LAYOUT as LAYOUT
 from sdyscope.annotations.read import num_partitions as num_partitions
 from sdyscope.annotations.read import other_attributes as other_attributes
 from sdyscope.annotations.read import read_annotations as read_annotations

@@ -503,8 +503,10 @@ def _tokens(types: Sequence[TensorType]) -> int:
 
 #: What is read as something else of an argument or result.
 _READ = frozenset({*RESULT_SHARDING_NAMES, "jax.result_info", "mhlo.memory_kind", ALIASED, DONOR})
+#: The attribute of an argument or result with the layout that is asked for.
+LAYOUT = "mhlo.layout_mode"
 #: What JAX writes on all where it writes a layout on one.
-_DEFAULT_LAYOUT = ("mhlo.layout_mode", "default")
+_DEFAULT_LAYOUT = (LAYOUT, "default")
 
 
 def other_attributes(attributes: Mapping[str, AttributeValue]) -> Iterator[str]:

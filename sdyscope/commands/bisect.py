@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sdyscope.commands.upgrade_subject import SubjectCommand, looks
+from sdyscope.process import output, progress
 
 if TYPE_CHECKING:
     from sdyscope.commands.upgrade_run import UpgradeSubject
@@ -61,7 +62,6 @@ def command(
     Exit status 0 if the commit was found, 1 if several may be it or nothing changed.
     """
     from sdyscope.commands import bisect_commits
-    from sdyscope.process import output, progress
     from sdyscope.terminal import document, paragraphs
     from sdyscope.upgrade.forms import text
 

@@ -14,15 +14,10 @@ from sdyscope.commands.upgrade_carry import ELSEWHERE, KNOWN, UP_TO
 from sdyscope.commands.upgrade_run import Look, Looker, UpgradeSubject
 from sdyscope.environments.linked import linked
 from sdyscope.errors import TargetError
+from sdyscope.facts.versions import Evaluated
 from sdyscope.process.python import Interpreter
 from sdyscope.process.scratch import scratch_folder, sweep
-from sdyscope.upgrade.bisected import (
-    Bisection,
-    ChangedLine,
-    Evaluated,
-    Unjudged,
-    bisect,
-)
+from sdyscope.upgrade.bisected import Bisection, ChangedLine, Unjudged, bisect
 from sdyscope.upgrade.changed import begins_at
 from sdyscope.upgrade.commits import Checkout, Commit, Repository
 from sdyscope.upgrade.document import Looked, comparison

@@ -30,9 +30,9 @@ def command(
     is anything worse than a note.
     """
     from sdyscope.terminal.answer import print_answer
-    from sdyscope.views import check
+    from sdyscope.terminal.findings import check_paragraphs
 
     inspection = target.inspection(partitioners)
     checked = inspection.check()
-    print_answer(checked, lambda: [check.paragraphs(checked)], as_json=as_json)
+    print_answer(checked, lambda: [check_paragraphs(checked)], as_json=as_json)
     return 0 if checked.passed and not (strict and checked.account) else 1

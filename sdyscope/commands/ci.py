@@ -14,6 +14,9 @@ import click
 from sdyscope.commands import completing, options
 from sdyscope.commands.command_help import Command
 from sdyscope.errors import SdyscopeError, TargetError, did_you_mean
+from sdyscope.hardware.names import parse_devices, parse_hardware
+from sdyscope.process import child, output, progress
+from sdyscope.process.output import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,8 +115,6 @@ def command(
     all the same.
     """
     from sdyscope.ci import find_config, read_config
-    from sdyscope.process import output, progress
-    from sdyscope.process.output import write_atomically
     from sdyscope.terminal import table
 
     if remove_unused and not update:
@@ -162,7 +163,6 @@ def command(
 def _print(result: Ci, form: str, reader: Reader, github: bool) -> None:
     """Prints what was found, and annotations for GitHub where they are wanted."""
     from sdyscope.ci.forms import FORMS
-    from sdyscope.process import child, output
 
     real = output.answers()
     reader = replace(
@@ -212,7 +212,6 @@ def _answer(config: Config, target: Target, *, updating: bool, fixing: bool) -> 
     from sdyscope.ci import Outcome
     from sdyscope.ci.judge import unjudged
     from sdyscope.ci.places import RepositoryPlaces
-    from sdyscope.process import output
     from sdyscope.words.paths import paths_from
 
     start = time.perf_counter()
@@ -231,7 +230,6 @@ def _answer(config: Config, target: Target, *, updating: bool, fixing: bool) -> 
 def _judged(config: Config, target: Target, updating: bool, fixing: bool) -> Outcome:
     from sdyscope.ci import judge
     from sdyscope.commands import mesh_choice, named_axes, opening
-    from sdyscope.hardware.names import parse_devices, parse_hardware
 
     on = None if target.on is None else parse_hardware(target.on)
     devices = None if target.devices is None else parse_devices(target.devices)

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from sdyscope.commands import opening, options
+from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
+from sdyscope.process import output
 
 if TYPE_CHECKING:
     from sdyscope.analysis.collectives.comms import CommsDocument
-    from sdyscope.hardware.names import Hardware
-    from sdyscope.terminal.blocks import Block
+    from sdyscope.terminal.answer import Block
 
 
 @options.command(
@@ -68,8 +70,6 @@ def command(
     have it; --mesh then names the mesh.
     """
     from sdyscope.analysis.collectives.comms import comms_document, predicted_document
-    from sdyscope.errors import TargetError
-    from sdyscope.process import output
     from sdyscope.terminal.answer import print_answer
     from sdyscope.views import comms
 
@@ -127,8 +127,6 @@ def _predictable(
     target: str, partitioners: tuple[Partitioner, ...], on: Hardware | None
 ) -> tuple[Partitioner, ...]:
     """Which partitioners to lower under; a file is for one already, whichever that is."""
-    from sdyscope.errors import TargetError
-
     if on is not None:
         raise TargetError(
             "--predicted compiles for no hardware.", hint="Leave --on out, or --predicted."

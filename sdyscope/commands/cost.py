@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from sdyscope.commands import opening, options, rates
+from sdyscope.hardware.names import Hardware
 
 if TYPE_CHECKING:
-    from sdyscope.hardware.names import Hardware
-    from sdyscope.terminal.blocks import Block
+    from sdyscope.terminal.answer import Block
 
 
 @options.command(

@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import click
 
-from sdyscope.commands import completing, mesh_choice, opening, options, pairing, snapshot_diff
+from sdyscope.commands import completing, mesh_choice, opening, options, snapshot_diff
+from sdyscope.commands.opening import Opened
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
+from sdyscope.hardware.names import Hardware
+from sdyscope.process import output
 from sdyscope.values.mesh import Mesh, only_mesh, ranks, renamed_axes
 
 if TYPE_CHECKING:
     from sdyscope.analysis.diff.compiled import CompiledDiff
+    from sdyscope.analysis.diff.pairing import PairCandidate, Paired
     from sdyscope.facts.account import Account
     from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
-    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.snapshots.differences import DiffDocument
 
@@ -103,9 +106,8 @@ def command(
 
     --mesh and --set apply to programs, not to files. Exit status 1 if anything differs.
     """
-    from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs
-    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.terminal.answer import account_paragraphs
     from sdyscope.views import diff
 
     if on and at != "compiled":
@@ -164,7 +166,7 @@ def _alone(asked: _Asked, word: str) -> DiffDocument:
 
 def _both_of_each(asked: _Asked, opened: opening.Opened) -> DiffDocument:
     """A recorded run under the two partitioners, program by program."""
-    chosen, notes = pairing.chosen(opened, everything=asked.everything)
+    chosen, notes = _kept(opened, everything=asked.everything)
     both = [program for program in chosen if len(program.partitioners) > 1]
     if not both:
         raise TargetError(
@@ -181,7 +183,7 @@ def _two(asked: _Asked, first: str, second: str, other: mesh_choice.Other | None
     left, right = asked.open(first), there.open(second)
     if not (left.is_directory and right.is_directory and asked.module is None):
         return _each(asked, [(opening.single(left), opening.single(right))], _Rest())
-    both, notes = pairing.paired(left, right, everything=asked.everything)
+    both, notes = _paired(left, right, everything=asked.everything)
     rest = _Rest(
         tuple(program.words for program in both.only_a),
         tuple(program.words for program in both.only_b),
@@ -317,3 +319,38 @@ def _under_one(pair: _Pair) -> tuple[_Pair, Partitioner | None]:
         return pair, None
     chosen = left.partitioners[:1]
     return (Inspection(left.program, chosen), Inspection(right.program, chosen)), chosen[0]
+
+
+def _kept(opened: Opened, *, everything: bool) -> tuple[list[Inspection], tuple[Remark, ...]]:
+    """The programs to compare, and how many are left out.
+
+    Of a recorded run, these are the functions that are not JAX's, unless there are none, or
+    everything is asked for.
+    """
+    kept = list(opened.programs if everything else opened.own)
+    left_out = len(opened.programs) - len(kept)
+    return kept, (Remark("JAX's own", opened.word, left_out),) if left_out else ()
+
+
+def _paired(
+    first: Opened, second: Opened, *, everything: bool
+) -> tuple[Paired[Inspection], tuple[Remark, ...]]:
+    """Pairs programs of one name, as `analysis.diff.pairing` does; and what is not compared."""
+    from sdyscope.analysis.diff import pairing
+
+    left, notes_a = _kept(first, everything=everything)
+    right, notes_b = _kept(second, everything=everything)
+    pairs = pairing.paired(
+        [_candidate(first, program) for program in left],
+        [_candidate(second, program) for program in right],
+        recorded=first.record is not None and second.record is not None,
+    )
+    return pairs, (*notes_a, *notes_b)
+
+
+def _candidate(opened: Opened, program: Inspection) -> PairCandidate[Inspection]:
+    from sdyscope.analysis.diff.pairing import PairCandidate
+
+    known = opened.program_of(program)
+    name = program.name if known is None else known.name
+    return PairCandidate(program, name, program.partitioners, known)

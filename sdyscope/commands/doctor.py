@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from sdyscope.commands import options
-from sdyscope.process import child
+from sdyscope.process import child, output
 
 #: The FILE of --write-gpu-config where none is named: it is called for the GPU.
 _NAMED_FOR_GPU = "-"
@@ -42,7 +42,6 @@ def command(write_gpu_config: str | None, as_json: bool) -> int:
     JAX can start, and lists the optional packages. Exit status 1 if something that every command
     needs is missing.
     """
-    from sdyscope.process import output
     from sdyscope.stages import doctor
     from sdyscope.stages.compiled.gpu_config import gpu_config
     from sdyscope.terminal import document, table

@@ -12,7 +12,7 @@ from sdyscope.process import child
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
-    from sdyscope.terminal.blocks import Block
+    from sdyscope.terminal.answer import Block
 
 
 def environment(

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import click
 
 from sdyscope.commands import opening, options
+from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.snapshots import Stage
+from sdyscope.process import output
+from sdyscope.terminal.messages import tell
 
 if TYPE_CHECKING:
     from sdyscope.facts.propagated import ValueId
@@ -86,10 +89,7 @@ def command(
     Every op of the module with its scope, source line, types, shardings and regions, and every use
     of a value. Its size is printed on standard error.
     """
-    from sdyscope.errors import TargetError
-    from sdyscope.process import output
-    from sdyscope.terminal.account import say_account
-    from sdyscope.terminal.messages import tell
+    from sdyscope.terminal.answer import say_account
     from sdyscope.views import graph
     from sdyscope.words.partitioners import module_text
 
@@ -130,8 +130,6 @@ def _node_data(
     import json
 
     from sdyscope.analysis.propagation.decided import Decisions
-    from sdyscope.errors import SdyscopeError
-    from sdyscope.process import output
     from sdyscope.views import graph_node_data
 
     def decided() -> Callable[[ValueId], Sharded | None]:

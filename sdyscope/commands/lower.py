@@ -7,7 +7,10 @@ from pathlib import Path
 import click
 
 from sdyscope.commands import opening, options
+from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner
+from sdyscope.process import output
+from sdyscope.terminal.messages import tell
 
 
 @options.command(
@@ -43,11 +46,8 @@ def command(
 
     One under each partitioner. A file is read and printed as text, whatever its form.
     """
-    from sdyscope.errors import TargetError
-    from sdyscope.process import output
     from sdyscope.terminal import document
-    from sdyscope.terminal.account import say_account
-    from sdyscope.terminal.messages import tell
+    from sdyscope.terminal.answer import say_account
     from sdyscope.views import lower
     from sdyscope.words.partitioners import partitioner_name
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sdyscope.commands import options
+from sdyscope.process import output
 
 
 @options.command(
@@ -14,7 +15,6 @@ def command(as_json: bool) -> int:
 
     Each model is listed with the mesh it is shown on and the settings that --set can change.
     """
-    from sdyscope.process import output
     from sdyscope.targets import Models, reference_models
     from sdyscope.terminal import document, table
     from sdyscope.views import models

@@ -13,18 +13,20 @@ import click
 
 from sdyscope.commands import options
 from sdyscope.commands.command_help import Shared
-from sdyscope.errors import SdyscopeError, TargetError, did_you_mean
+from sdyscope.errors import CompilerError, SdyscopeError, TargetError, did_you_mean
+from sdyscope.facts.program import Partitioner, Program
 from sdyscope.facts.remarks import Remark
+from sdyscope.hardware.names import Hardware
+from sdyscope.process import child
 from sdyscope.terminal.messages import tell
+from sdyscope.words.counts import few
 
 if TYPE_CHECKING:
     from sdyscope.analysis.fix.effort import Effort
     from sdyscope.analysis.fix.values import Fix
     from sdyscope.analysis.search.space import Setting
     from sdyscope.facts.compiled import Compiled
-    from sdyscope.facts.program import Partitioner, Program
     from sdyscope.facts.recorded import Record, RecordedCompile, RecordedProgram
-    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.process.scripts import PythonScript
     from sdyscope.stages.edited.rerun import Rerun
@@ -216,7 +218,6 @@ class Opening:
                 that can be; or its script can't be run again.
         """
         from sdyscope.facts.compiled import Compiled
-        from sdyscope.facts.program import Program
         from sdyscope.inspection import Inspection
         from sdyscope.stages.lowered.read import read
         from sdyscope.targets import in_directory, resolve
@@ -326,7 +327,6 @@ class Opening:
         Raises:
             TargetError: it is a module; of a recorded run, whose script was not asked to be run.
         """
-        from sdyscope.process import child
         from sdyscope.process.work_tree import root_of
         from sdyscope.stages.executed.devices import devices_needed, more_cpu_devices
 
@@ -468,14 +468,11 @@ def _only_own(opened: Opened) -> Inspection:
     own = {program.label: program for program in opened.record.own}
     if len(own) == 1:
         return next(program for program in opened.programs if program.name in own)
-    few = [program.words for program in list(own.values())[:_LISTED]]
-    if len(own) > _LISTED:
-        few.append(f"and {len(own) - _LISTED} more")
     raise TargetError(
         f"There are {len(opened.programs)} programs in this recorded run, {len(own)} of them not "
         "functions of JAX.",
         file=opened.word,
-        hint="\n  ".join([f"Name one, as {opened.word}:NAME:", *few]),
+        hint=_lines(f"Name one, as {opened.word}:NAME:", [*own.values()]),
     )
 
 
@@ -626,12 +623,10 @@ def _named(word: str, record: Record, name: str) -> tuple[RecordedProgram, ...]:
             )
             return (matching[-1],)
         if matching:
-            few = [recorded.words for recorded in matching[:_LISTED]]
-            more = [f"and {len(matching) - _LISTED} more"] if len(matching) > _LISTED else []
             raise TargetError(
                 f"{len(matching)} programs are called {name!r}.",
                 file=word,
-                hint="\n  ".join(["Name one with its number:", *few, *more]),
+                hint=_lines("Name one with its number:", matching),
             )
     labels = [recorded.label for recorded in known]
     some = [recorded.label for recorded in record.own or known][:_LISTED]
@@ -643,10 +638,16 @@ def _named(word: str, record: Record, name: str) -> tuple[RecordedProgram, ...]:
     )
 
 
+def _lines(title: str, programs: Sequence[RecordedProgram]) -> str:
+    """A line for each of a few programs below a title, and how many more there are."""
+    words = [program.words for program in programs[:_LISTED]]
+    more = len(programs) - _LISTED
+    return "\n  ".join([title, *words, *([f"and {more:,} more"] if more > 0 else [])])
+
+
 def _read_recorded(
     folder: Path, program: RecordedProgram, partitioners: Sequence[Partitioner]
 ) -> Inspection:
-    from sdyscope.errors import CompilerError
     from sdyscope.inspection import of_modules
     from sdyscope.stages.lowered.read import read
     from sdyscope.words.partitioners import partitioner_name
@@ -740,8 +741,6 @@ def _read_dump(path: Path, partitioners: Sequence[Partitioner]) -> Inspection:
 
 
 def _listed(programs: Sequence[Inspection]) -> str:
-    from sdyscope.words.counts import few
-
     names = [program.name for program in programs]
     if len(set(names)) < len(names):
         names = [getattr(program.source, "path", Path(program.name)).name for program in programs]

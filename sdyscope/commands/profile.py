@@ -9,10 +9,11 @@ import click
 
 from sdyscope.commands import opening, options, rates
 from sdyscope.errors import TargetError
+from sdyscope.hardware.names import Hardware
+from sdyscope.process import output
 
 if TYPE_CHECKING:
-    from sdyscope.hardware.names import Hardware
-    from sdyscope.terminal.blocks import Block
+    from sdyscope.terminal.answer import Block
 
 
 @options.command(
@@ -69,7 +70,6 @@ def command(
     from pathlib import Path
 
     from sdyscope.analysis.profile.profile import profile_document
-    from sdyscope.process import output
     from sdyscope.stages.executed.traces import is_trace, read_trace
     from sdyscope.terminal.answer import print_answer
     from sdyscope.values.mesh import Mesh

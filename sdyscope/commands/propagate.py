@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from sdyscope.commands import opening, options, propagation
+from sdyscope.errors import TargetError
+from sdyscope.process import output
 
 if TYPE_CHECKING:
-    from sdyscope.terminal.blocks import Block
+    from sdyscope.terminal.answer import Block
 
 
 @options.command(
@@ -61,8 +63,6 @@ def command(
     where it begins. The program is not traced again.
     """
     from sdyscope.analysis.propagation.propagate import propagate_document
-    from sdyscope.errors import TargetError
-    from sdyscope.process import output
     from sdyscope.terminal.answer import print_answer
     from sdyscope.views import propagate
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sdyscope.commands import options
+from sdyscope.errors import TargetError
 
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
@@ -76,7 +77,6 @@ def wished(
     Raises:
         SdyscopeError: an option can't be read, or names no tensor, or asks for what can't be.
     """
-    from sdyscope.errors import TargetError
     from sdyscope.stages.propagated.what_if import parse_priority, parse_sharding
 
     if conservative and "shardy" not in inspection.partitioners:

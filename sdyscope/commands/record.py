@@ -11,6 +11,8 @@ import click
 from sdyscope.commands import options
 from sdyscope.commands.command_help import Command
 from sdyscope.errors import SdyscopeError
+from sdyscope.process import output
+from sdyscope.terminal.messages import tell
 
 _Partitioner: TypeAlias = Literal["shardy", "gspmd", "both"]
 
@@ -70,9 +72,7 @@ def command(
     did not start, or succeeded but the recording is gone.
     """
     from sdyscope.commands import record_run
-    from sdyscope.process import output
     from sdyscope.terminal import paragraphs
-    from sdyscope.terminal.messages import tell
     from sdyscope.views import record
 
     command_line = record_run.command_line(words)

@@ -30,6 +30,7 @@ from sdyscope.facts.recorded import read_record as read
 from sdyscope.facts.remarks import Remark
 from sdyscope.process.output import locked, write_atomically
 from sdyscope.process.scripts import script_of
+from sdyscope.stages import recorder
 from sdyscope.stages.recorder.secrets import redacted
 from sdyscope.terminal.plain import Plain, json_text
 from sdyscope.words.remarks import remark_text
@@ -231,8 +232,6 @@ def _environment(
     folder: Path, partitioner: str, variables: Mapping[str, str] | None
 ) -> dict[str, str]:
     """The variables that start the recorder in every Python that is started with them."""
-    from sdyscope.stages import recorder
-
     here = os.path.dirname(os.path.abspath(recorder.__file__))
     environment = dict(os.environ if variables is None else variables)
     before = environment.get("PYTHONPATH")

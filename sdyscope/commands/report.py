@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdyscope.commands import completing, opening, options, rates, report_differences
+from sdyscope.commands import completing, opening, options, rates, snapshot_diff
 from sdyscope.commands import fix as fixing
 from sdyscope.commands import run as running
-from sdyscope.process import child
+from sdyscope.errors import TargetError
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
+from sdyscope.process import child, output, progress
+from sdyscope.terminal.messages import tell
 
 if TYPE_CHECKING:
     from sdyscope.analysis.fix.values import Fix
     from sdyscope.analysis.profile.profile import ProfileDocument
     from sdyscope.analysis.run.values import Run
-    from sdyscope.facts.program import Partitioner
-    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.page.document import Report
 
@@ -169,9 +171,7 @@ def command(
     of both; likewise for one target with --on given twice. Of two snapshot files it shows the
     differences.
     """
-    from sdyscope.errors import TargetError
     from sdyscope.page import document as report
-    from sdyscope.process import progress
     from sdyscope.words import paths as path_words
 
     click.get_current_context().with_resource(path_words.full_paths(full_paths))
@@ -202,7 +202,7 @@ def command(
         raise TargetError("--ran shows a finished run, --run makes another.", hint="Leave one out.")
     if len(on) > 2:
         raise TargetError("--on takes one value per side.", hint="Give it once or twice.")
-    snapshots = report_differences.of_snapshots(target.word, second)
+    snapshots = _of_snapshots(target.word, second)
     if second is not None or len(on) > 1:
         if chosen != "html" or run or ran or fix or trace:
             raise TargetError(
@@ -213,7 +213,7 @@ def command(
         differences = path or Path("differences.html")
         if snapshots is not None:
             return _written(differences, snapshots)
-        content, sides = report_differences.page(
+        content, sides = _of_two(
             target,
             second,
             partitioners=partitioners,
@@ -259,8 +259,7 @@ def command(
 
 def _not_known(reports: Sequence[Report], *, strict: bool) -> int:
     """Says what could not be computed and what is not known, of two sides whose it is."""
-    from sdyscope.terminal.account import say_account
-    from sdyscope.terminal.messages import tell
+    from sdyscope.terminal.answer import say_account
     from sdyscope.words.account import unavailable_text
 
     said: set[str] = set()
@@ -275,8 +274,6 @@ def _not_known(reports: Sequence[Report], *, strict: bool) -> int:
 
 
 def _written(where: Path | None, content: bytes) -> int:
-    from sdyscope.process import output
-
     here = output.answers()
     if where is None or str(where) == "-":
         here.write_bytes(content)
@@ -341,7 +338,6 @@ def _pictures(folder: Path, report: Report, inspection: Inspection) -> None:
     import re
 
     from sdyscope.page import svg as report_svg
-    from sdyscope.process import output
 
     pictures: dict[str, str] = {}
     placements = () if inspection.is_compiled else report_svg.placements(inspection)
@@ -359,7 +355,6 @@ def _pictures(folder: Path, report: Report, inspection: Inspection) -> None:
 
 def _communication(report: Report) -> bytes:
     """What a step communicates, as one picture."""
-    from sdyscope.errors import TargetError
     from sdyscope.page import svg as report_svg
 
     if report.comms is None:
@@ -385,3 +380,91 @@ def _content(
     return report_page.page(
         report, inspection, editor=editor or report_page.EDITOR, folder=folder
     ).encode()
+
+
+# --- differences: report A B ----------------------------------------------------------------------
+
+
+def _of_snapshots(first: str, second: str | None) -> bytes | None:
+    """The page of two snapshot files; None where neither is one.
+
+    Raises:
+        SdyscopeError: only one of them is a snapshot, or one is damaged.
+    """
+    from sdyscope.page import page as report_page
+
+    difference = snapshot_diff.between(first, second, at="lowered")
+    if difference is None or second is None:
+        return None
+    return report_page.snapshots_page(difference, (first, second)).encode()
+
+
+def _of_two(
+    target: opening.Opening,
+    second: str | None,
+    *,
+    partitioners: Sequence[Partitioner],
+    on: Sequence[Hardware],
+    compiled: bool,
+    source_text: bool,
+    editor: str | None,
+    folder: str | None,
+) -> tuple[bytes, tuple[Report, Report]]:
+    """The page of two targets, or of one on two kinds of hardware.
+
+    Args:
+        target: the first.
+        second: the word of the other; None for the same.
+        partitioners: which to lower under.
+        on: what to compile for; two for each its own.
+        compiled: whether to compile.
+        source_text: whether the text of the author's files may be in it.
+        editor: the address that opens a line; None for the usual one.
+        folder: the path from the page's folder to the one that its files are named from.
+
+    Returns:
+        The page, and the documents of both sides.
+
+    Raises:
+        SdyscopeError: one of them can't be opened or lowered.
+    """
+    from sdyscope.page import document as report
+    from sdyscope.page import page as report_page
+    from sdyscope.words.account import NO_COMPILE
+
+    def opened(word: str) -> Inspection:
+        read = opening.Opening(word, module=target.module)
+        built = opening.Opening(word, target.mesh, target.settings)
+        opened = (read if opening.is_read(word) else built).opened(partitioners)
+        return opening.single(opened.with_mesh(target.mesh))
+
+    inspection = opened(target.word)
+    two = None if second is None else opened(second)
+    other = on[1] if len(on) > 1 else None
+    what = (on[0] if on else None) if compiled else NO_COMPILE
+
+    def side(program: Inspection, word: str, hardware: Hardware | None) -> Report:
+        return report.document(
+            program,
+            word,
+            on=hardware,
+            compiled=compiled,
+            source_text=source_text,
+            notify=progress.step,
+        )
+
+    first_on = on[0] if on else None
+    sides = (
+        side(inspection, target.word, first_on),
+        side(two or inspection, second or target.word, other or first_on),
+    )
+    page = report_page.differences_page(
+        inspection,
+        two,
+        what,
+        other,
+        sides=sides,
+        editor=editor or report_page.EDITOR,
+        folder=folder,
+    )
+    return page.encode(), sides

@@ -290,8 +290,7 @@ def command(
     from sdyscope import targets
     from sdyscope.process import output, progress
     from sdyscope.stages.executed import devices as finding
-    from sdyscope.terminal import blocks
-    from sdyscope.terminal.answer import print_answer
+    from sdyscope.terminal.answer import Block, heading, print_answer
     from sdyscope.views import profile as profile_view
     from sdyscope.views import run
 
@@ -342,8 +341,8 @@ def command(
     if group.number:
         return status
 
-    def parts() -> Iterator[blocks.Block | None]:
-        yield blocks.heading(run.heading(answer))
+    def parts() -> Iterator[Block | None]:
+        yield heading(run.heading(answer))
         yield run.summary(answer)
         if answer.training is not None:
             yield run.training(answer.training)
@@ -356,7 +355,7 @@ def command(
         yield run.numerics(answer) if compared else None
         yield run.footer(answer)
         for measured in answer.measured:
-            title = blocks.heading(run.measured_heading(measured))
+            title = heading(run.measured_heading(measured))
             yield from profile_view.measured(measured, 5, output.answers().columns, title)
 
     print_answer(answer, parts, as_json=as_json)

@@ -11,10 +11,11 @@ import click
 
 from sdyscope.commands import opening, options, rates
 from sdyscope.commands.fix import environment
+from sdyscope.hardware.names import Hardware
+from sdyscope.process import output, progress
 
 if TYPE_CHECKING:
-    from sdyscope.hardware.names import Hardware
-    from sdyscope.terminal.blocks import Block
+    from sdyscope.terminal.answer import Block
 
 
 def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -156,7 +157,6 @@ def command(
     """
     from sdyscope.analysis.search.strategy import Budget
     from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Rates
-    from sdyscope.process import output, progress
     from sdyscope.process.work_tree import write_clean
     from sdyscope.terminal.answer import print_answer
     from sdyscope.views import search

@@ -7,7 +7,9 @@ from typing import Literal, TypeAlias
 import click
 
 from sdyscope.commands import opening, options
+from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner
+from sdyscope.process import output
 
 _Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
 
@@ -72,10 +74,8 @@ def command(
     status 1 if one of its files can't be read.
     """
     from sdyscope.analysis.show import UnreadFile, show
-    from sdyscope.errors import TargetError
-    from sdyscope.process import output
-    from sdyscope.terminal import blocks, document
-    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.terminal import document
+    from sdyscope.terminal.answer import Block, account_paragraphs, print_blocks
     from sdyscope.terminal.paragraphs import Paragraph
     from sdyscope.views import show as view
     from sdyscope.views import show_recorded
@@ -97,7 +97,7 @@ def command(
             f"No tensor's path or scope matches {match!r}.",
             hint="The pattern must match the whole path; use '*name*' to match part of it.",
         )
-    parts: list[blocks.Block] = []
+    parts: list[Block] = []
     if as_json:
         output.answers().write_bytes(document.encode(shown))
     elif shown.slices is not None:
@@ -127,6 +127,6 @@ def command(
                 everything=everything,
             )
             parts += [[Paragraph(view.heading(program))], rows, view.footer(program, rows)]
-    blocks.print_blocks(parts)
+    print_blocks(parts)
     unknown = any(program.account for program in shown.programs)
     return 1 if shown.unread or (strict and unknown) else 0

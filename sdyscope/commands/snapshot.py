@@ -9,12 +9,15 @@ import click
 
 from sdyscope.commands import opening, options
 from sdyscope.errors import TargetError
+from sdyscope.facts.remarks import Remark
+from sdyscope.hardware.names import Hardware
+from sdyscope.process import output
+from sdyscope.terminal.messages import tell
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from sdyscope.facts.account import Account
-    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.snapshots import Snapshot, Stage
     from sdyscope.snapshots.document import Action
@@ -87,13 +90,11 @@ def command(
     where it has one that is not among the targets. --update writes only what changed. Without -o
     the snapshot is printed.
     """
-    from sdyscope.process import output
     from sdyscope.snapshots import compare, read_snapshots, write
     from sdyscope.snapshots import update as updated
     from sdyscope.snapshots.document import SnapshotDocument
     from sdyscope.snapshots.read import is_snapshot, read_file
     from sdyscope.terminal import document, paragraphs
-    from sdyscope.terminal.messages import tell
     from sdyscope.views import snapshot
     from sdyscope.words.account import account_lines, account_title
 
@@ -224,8 +225,6 @@ def _chosen(opened: opening.Opened, before: Collection[str]) -> tuple[Inspection
 
     Those that a file has are compared with it.
     """
-    from sdyscope.facts.remarks import Remark
-    from sdyscope.terminal.messages import tell
     from sdyscope.words.remarks import remark_text
 
     chosen = tuple(

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from sdyscope.commands import opening, options
+from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
 
 if TYPE_CHECKING:
-    from sdyscope.hardware.names import Hardware
-    from sdyscope.terminal.blocks import Block
+    from sdyscope.terminal.answer import Block
 
 
 @options.command(
@@ -63,7 +64,6 @@ def command(
 
     The program is compiled, not run. The text comes from the `.py` files on this machine.
     """
-    from sdyscope.errors import TargetError
     from sdyscope.terminal.answer import print_answer
     from sdyscope.views import source
 

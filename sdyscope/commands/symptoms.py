@@ -10,6 +10,7 @@ import click
 from sdyscope.commands import options
 from sdyscope.commands.command_help import Command
 from sdyscope.errors import TargetError
+from sdyscope.process import output
 
 
 @click.command(
@@ -31,7 +32,6 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
     are listed. Exit status 1 if no known symptom is in it.
     """
     from sdyscope.commands.docs import pages
-    from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs
     from sdyscope.views import symptoms as view
     from sdyscope.words.symptoms import Symptoms, read_symptoms, searched

@@ -9,6 +9,7 @@ import click
 
 from sdyscope.commands.upgrade_subject import SubjectCommand, looks
 from sdyscope.errors import TargetError
+from sdyscope.process import output, progress
 
 if TYPE_CHECKING:
     from sdyscope.commands.upgrade_run import UpgradeSubject
@@ -115,7 +116,6 @@ def command(
     or nothing could be bisected.
     """
     from sdyscope.commands import upgrade_versions
-    from sdyscope.process import output, progress
 
     named = _named(first, last, versions)
     if (what or changelog) and not bisecting:
@@ -162,7 +162,6 @@ def _write(
     everything: bool,
     as_json: bool,
 ) -> None:
-    from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs
     from sdyscope.upgrade.forms import text
 

@@ -15,11 +15,11 @@ import click
 from sdyscope.commands import opening, options
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
 from sdyscope.process import output
 
 if TYPE_CHECKING:
     from sdyscope.facts.recorded import Record, RecordedProgram
-    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.upgrade.carried import CarriedProgram
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sdyscope.analysis.budgets import Budgets
+from sdyscope.analysis.diff.stages import ComparedStages
+from sdyscope.ci import find_config, read_config
 from sdyscope.commands.upgrade_run import Look, Looker, UpgradeSubject
 from sdyscope.environments import environment as environments
 from sdyscope.environments import releases
+from sdyscope.environments.environment import Environment
 from sdyscope.environments.linked import linked
 from sdyscope.environments.releases import Release
 from sdyscope.environments.requirements import (
@@ -36,10 +38,6 @@ from sdyscope.upgrade.document import Looked, Upgrade, comparison, upgrade_docum
 from sdyscope.upgrade.judge import Judge
 from sdyscope.upgrade.release_notes import notes_of
 from sdyscope.upgrade.wanted import DEFAULT, parse_wanted
-
-if TYPE_CHECKING:
-    from sdyscope.analysis.diff.stages import ComparedStages
-    from sdyscope.environments.environment import Environment
 
 _Notify = Callable[[str, int, int], None]
 
@@ -263,8 +261,6 @@ def _extra(asked: UpgradeRequest) -> str:
 
 def _budgets(asked: UpgradeRequest) -> Mapping[str, Budgets]:
     """The budgets that hold, by the program that they are for; of an empty name for all."""
-    from sdyscope.ci import find_config, read_config
-
     try:
         config = read_config(find_config(Path.cwd()))
     except TargetError as error:

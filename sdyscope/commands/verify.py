@@ -6,6 +6,7 @@ import click
 
 from sdyscope.commands import opening, options
 from sdyscope.facts.program import Partitioner
+from sdyscope.process import output, progress
 
 
 @options.command(
@@ -58,7 +59,6 @@ def command(
     commands show.
     """
     from sdyscope.commands import verify_corpus
-    from sdyscope.process import output, progress
     from sdyscope.terminal import document, paragraphs, table
     from sdyscope.views import verify
 

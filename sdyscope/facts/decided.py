@@ -85,13 +85,21 @@ class ExplanationNote:
         kind: `merged`: the compiler made one value of it and others; `folded`: it is gone before
             propagation; `not partitioned`: it has no sharding by nature; `not recorded`: the
             partitioner does not say where shardings come from; `no steps`: no steps are known;
-            `parts of axes`: Shardy took them off a result of the program.
+            `parts of axes`: Shardy took them off a result of the program; `untouched`: no axis
+            came to it, and none was stopped beside it; `no dimension`: it has none to shard.
         names: SSA names of the first of the others; or the parts of axes.
         more: how many others there are besides.
     """
 
     kind: Literal[
-        "merged", "folded", "not partitioned", "not recorded", "no steps", "parts of axes"
+        "merged",
+        "folded",
+        "not partitioned",
+        "not recorded",
+        "no steps",
+        "parts of axes",
+        "untouched",
+        "no dimension",
     ]
     names: tuple[str, ...] = ()
     more: int = 0

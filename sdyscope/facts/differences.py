@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from sdyscope.annotations import Annotation
-from sdyscope.facts.memory import GroupName, MemoryPart
+from sdyscope.facts.memory import GroupName, Held, HeldKind, MemoryPart
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import NamedValue, Propagated, ValueId
 from sdyscope.facts.sharded import Sharded
@@ -84,14 +84,9 @@ class TensorSide:
     annotation: Annotation
     sharding: Sharded
 
-    __document__ = (
-        "shape",
-        "dtype",
-        "source",
-        "sharding",
-        "donated",
-        "donated_to",
-        "attributes",
+    __document__ = in_place(
+        annotation=("shape", "dtype", "source"),
+        sharding=("sharding", "donated", "donated_to", "attributes"),
     )
 
     @property
@@ -465,3 +460,45 @@ class MemoryRow:
     def differs(self) -> bool:
         """Whether the bytes are not the same."""
         return self.a != self.b
+
+
+EntryChange: TypeAlias = Literal[
+    "type", "sharding", "memory", "layout", "buffer", "only in a", "only in b"
+]
+"""What is not the same: shape or element type alone; the placement or the block that a device
+holds; the memory that it is in; the order of its dimensions there and their tiles; whose buffer it
+is in, or whether its buffer was donated; or that only one side has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryDifference:
+    """An argument or result that is not the same on both sides.
+
+    Attributes:
+        kind: what it is.
+        name: its pytree path.
+        change: what is not the same.
+        a: what a device holds of it on the first side; None where only the second has it.
+        b: what a device holds of it on the second side; None where only the first has it.
+    """
+
+    kind: HeldKind
+    name: str
+    change: EntryChange
+    a: Held | None
+    b: Held | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Arguments and results of both sides.
+
+    Attributes:
+        same: how many are sharded and stored alike.
+        different: those that are not.
+        not_compared: those of which nobody says.
+    """
+
+    same: int = 0
+    different: tuple[EntryDifference, ...] = ()
+    not_compared: tuple[NotCompared, ...] = ()

@@ -125,8 +125,11 @@ class MovedResult:
         name: pytree path.
         before: where it is in the program as it is; null where no PartitionSpec says that.
         after: where it is in the edited program; likewise.
+        no_longer_fed: the argument whose next value it is, if it was where that is, and no longer
+            is: the next step then is another program. Empty for none.
     """
 
     name: str
     before: NamedSharding | None
     after: NamedSharding | None
+    no_longer_fed: str = ""

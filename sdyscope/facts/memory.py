@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal, TypeAlias
 
-from sdyscope.values.entry_layout import MemorySpace
+from sdyscope.formatters import in_place
+from sdyscope.values.convert import to_placement
+from sdyscope.values.entry_layout import MemorySpace, StoredArray
+from sdyscope.values.placement import Placement
+from sdyscope.values.sharding import NamedSharding, PartitionSpec
 
 
 class MemoryPart(Enum):
@@ -91,3 +96,95 @@ class TensorTotal:
     unplaced: int
     impossible: int
     unknown: int
+
+
+HeldKind: TypeAlias = Literal["argument", "result"]
+
+
+Origin: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "unknown"]
+"""Who says where a tensor is: its author, the lowered module, or, where both leave it open, the
+compiler; of a program that is not compiled, propagation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One dimension that could be cut along one more axis.
+
+    Attributes:
+        dim: the dimension.
+        axis: the free mesh axis, whose size divides it.
+        saves: bytes a device that this alone saves.
+    """
+
+    dim: int
+    axis: str
+    saves: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An argument or a result, and what a device holds of it.
+
+    Attributes:
+        name: pytree path.
+        kind: what it is.
+        group: the top-level argument or result that it belongs to.
+        number: which parameter or result of the compiled module it is.
+        shape: shape of the whole tensor; None where only a compiled program's text is known, which
+            has blocks alone.
+        dtype: MLIR element type; of a text HLO's.
+        origin: who says where it is.
+        sharding: where it is, on the program's mesh; None where no PartitionSpec can say that.
+        replicas: how many devices hold the same block; None where nobody says.
+        bytes: bytes of the whole tensor; None where its shape is not known.
+        bytes_per_device: bytes of the block that a device holds.
+        stored: how the compiler stores that block.
+        donated: whether the argument's buffer was donated.
+        shares: the argument or result that lies in the same buffer; empty for none.
+        options: single dimensions that could be cut further, what saves most first.
+        best: with all that can be cut along free axes; None when nothing can.
+        saves: bytes a device that `best` saves.
+        placement: where it is, as the compiler or propagation says, else as it was closed in the
+            lowered module; None where nobody says.
+        key_dims: how many of the last dimensions may be the words of a PRNG key, which JAX doesn't
+            shard.
+    """
+
+    name: str
+    kind: HeldKind
+    group: str
+    number: int
+    shape: tuple[int, ...] | None
+    dtype: str
+    origin: Origin
+    sharding: NamedSharding | None
+    replicas: int | None
+    bytes: int | None
+    bytes_per_device: int
+    stored: StoredArray
+    donated: bool = False
+    shares: str = ""
+    options: tuple[Option, ...] = ()
+    best: PartitionSpec | None = None
+    saves: int = 0
+    placement: Placement | None = None
+    key_dims: int = 0
+
+    __document__ = in_place(stored=("stored", "replicated"), placement=(), key_dims=())
+
+    @property
+    def type(self) -> tuple[tuple[int, ...], str]:
+        """Shape and element type of the whole tensor, of its block where only that is known."""
+        return self.stored.shape if self.shape is None else self.shape, self.dtype
+
+    @property
+    def placed(self) -> object:
+        """Something that is equal for two tensors of one shape that are placed alike."""
+        if self.sharding is None or self.shape is None:
+            return self.stored.shape
+        return to_placement(self.sharding, len(self.shape))
+
+    @property
+    def replicated(self) -> int:
+        """Bytes a device that it would not hold if there were one replica."""
+        return self.bytes_per_device - self.bytes_per_device // (self.replicas or 1)

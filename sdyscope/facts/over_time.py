@@ -254,6 +254,7 @@ class PeakRemedy:
         partitioner: under which it was compiled.
         source: line of a constraint or call.
         sizes: of a batch its size now, and the one that was tried; None of anything else.
+        certain: of a batch whether that is what `names` hold, by what they are called or are.
     """
 
     kind: RemedyKind
@@ -268,6 +269,7 @@ class PeakRemedy:
     refused: str = ""
     source: SourceLocation | None = None
     sizes: tuple[int, int] | None = None
+    certain: bool = True
 
 
 Wanted: TypeAlias = Literal["largest", "fewest"]

@@ -21,7 +21,7 @@ from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.remarks import Remark
 from sdyscope.syntax.strings import label
-from sdyscope.values.source import FilePath, PathWords
+from sdyscope.values.source import FilePath, PathWords, is_library
 
 SCHEMA: Literal["sdyscope.record/1"] = "sdyscope.record/1"
 
@@ -202,6 +202,12 @@ class RecordedProgram:
     def is_eager(self) -> bool:
         """Whether it is one op of a `shard_map` outside of jit: each is a function without name."""
         return self.defined is None and self.name.strip("_<>") == "unnamed_function"
+
+    @property
+    def line(self) -> Line | None:
+        """Where it stands; of a library's function, such as `jax.jit(optimizer.init)`, its call."""
+        by_library = self.defined is not None and is_library(self.defined.file)
+        return self.called[0] if by_library and self.called else self.defined
 
     @property
     def words(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 CollectiveKind: TypeAlias = Literal[
     "all-gather",
@@ -17,6 +17,8 @@ CollectiveKind: TypeAlias = Literal[
     "recv",
 ]
 """Kinds of communication, by HLO's opcodes."""
+
+KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +36,22 @@ class Traffic:
     axes: tuple[str, ...]
     count: int
     sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Some collectives taken together.
+
+    Attributes:
+        count: how many a step runs.
+        tensors: of how many tensors.
+        bytes: bytes of these tensors on one device.
+        sent: bytes that a device sends.
+        received: bytes that it receives.
+    """
+
+    count: int = 0
+    tensors: int = 0
+    bytes: int = 0
+    sent: int = 0
+    received: int = 0

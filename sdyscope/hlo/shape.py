@@ -48,6 +48,11 @@ class Shape:
         return tuple(leaf for element in self.elements for leaf in element.leaves)
 
     @property
+    def count(self) -> int:
+        """How many elements its arrays have."""
+        return sum(math.prod(leaf.dimensions) for leaf in self.leaves)
+
+    @property
     def bytes(self) -> int:
         """Bytes of the data, without padding by the layout.
 

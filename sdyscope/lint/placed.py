@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from sdyscope.analysis.memory.held import HeldKind, group_of
+from sdyscope.analysis.memory.held import group_of
 from sdyscope.analysis.naming.paths import Leaf
 from sdyscope.errors import ConversionError
 from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.memory import HeldKind
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.sharded import Sharded
 from sdyscope.facts.tensors import Tensor, TensorTable

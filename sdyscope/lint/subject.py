@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
-from sdyscope.analysis.memory.held import HeldKind
 from sdyscope.analysis.memory.memory import Memory, memory_of
 from sdyscope.analysis.naming.batches import batches
 from sdyscope.analysis.naming.names import ValueNames
@@ -22,6 +21,7 @@ from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.findings import Fact, Observation, Severity
 from sdyscope.facts.lint import NextValueRelation, Sending, ValueName
+from sdyscope.facts.memory import HeldKind
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.facts.sharded import Sharded

@@ -11,8 +11,7 @@ from typing import Any
 from sdyscope.analysis.diff.causes import Cause
 from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicated
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide
-from sdyscope.analysis.diff.entries import Entries
-from sdyscope.analysis.diff.memory import aliases
+from sdyscope.analysis.diff.entries import aliases
 from sdyscope.analysis.diff.renamed import renamed
 from sdyscope.analysis.diff.sides import (
     both_partitioners,
@@ -28,6 +27,7 @@ from sdyscope.facts.differences import (
     Across,
     DifferingValue,
     Divergence,
+    Entries,
     LoweredDiff,
     MemoryRow,
     PropagatedDiff,

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from sdyscope.analysis.collectives.totals import Collective, Part
+from sdyscope.analysis.naming.pairs import value_pairs
 from sdyscope.analysis.naming.resolve import ssa_name
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.graph import OpGraph
+from sdyscope.graph.scalars import type_text
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool, table
 from sdyscope.page.document import Report
@@ -102,13 +104,7 @@ def _ssa(nodes: Nodes, graph: OpGraph) -> Iterator[str]:
 def _type(graph: OpGraph, op: int, results: int) -> str:
     """`f32[8,128]` of the first result."""
     types = graph.ops[op].types
-    if not types:
-        return ""
-    type_ = types[0]
-    if type_.shape is None:
-        return type_.text
-    sizes = ",".join("?" if size is None else str(size) for size in type_.shape)
-    return f"{type_.dtype}[{sizes}]"
+    return type_text(types[0]) if types else ""
 
 
 def _marks(marks: list[Mark], nodes: Nodes) -> dict[str, Any]:
@@ -204,8 +200,6 @@ def _why(part: Part) -> str:
 
 def _ops_of(inspection: Inspection, first: Partitioner, other: Partitioner) -> dict[int, int]:
     """The op of the first partitioner's module for each of the other's."""
-    from sdyscope.analysis.naming.pairs import value_pairs
-
     pairs = value_pairs(inspection.graph(first), inspection.graph(other))
     return {theirs[0]: ours[0] for ours, theirs in pairs.items()}
 

@@ -11,7 +11,7 @@ from sdyscope.analysis.show import ShownTensor
 from sdyscope.page import templates
 from sdyscope.page.document import Report
 from sdyscope.page.edits import edits
-from sdyscope.terminal.alike import by_partitioner
+from sdyscope.terminal.paragraphs import by_partitioner
 from sdyscope.words.account import account_lines, account_title, unavailable_text
 from sdyscope.words.counts import counted, size
 from sdyscope.words.counts import sentence as as_sentence

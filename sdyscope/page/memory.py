@@ -15,7 +15,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
 from sdyscope.page.headlines import needs_of
-from sdyscope.terminal.alike import by_partitioner
+from sdyscope.terminal.paragraphs import by_partitioner
 from sdyscope.terminal.steps import distinct_memory
 from sdyscope.words.counts import sentence
 from sdyscope.words.hardware import compiled_text

@@ -16,11 +16,12 @@ from sdyscope.analysis.propagation.pointers import Pointer
 from sdyscope.analysis.propagation.replay import Replay
 from sdyscope.annotations import op_name
 from sdyscope.errors import TargetError
+from sdyscope.facts.decided import ExplanationNote
 from sdyscope.facts.moves import Absence, Allowed, Direction
 from sdyscope.facts.propagated import PropagatedValue, ValueId
 from sdyscope.graph import Op
 from sdyscope.inspection import Inspection
-from sdyscope.page.columns import Pool, table
+from sdyscope.page.columns import Pool, steps, table
 from sdyscope.page.document import Report
 from sdyscope.page.tensors import Row, rows
 from sdyscope.values.mesh import AxisRef
@@ -34,7 +35,9 @@ from sdyscope.words.propagation import (
     absence_text,
     allowed_text,
     beginning_text,
+    closed_texts,
     moves_text,
+    note_text,
     stopped_alike,
     tensor_text,
 )
@@ -115,6 +118,7 @@ class _Part:
         self.listed_ops: list[Op] = []
         self.hows: _Numbers[tuple[Direction, Allowed]] = _Numbers()
         self.annotations: _Numbers[tuple[Any, ...]] = _Numbers()
+        self.reasons: _Numbers[str] = _Numbers()
 
     def document(self) -> dict[str, Any]:
         """The whole part."""
@@ -131,17 +135,20 @@ class _Part:
             "last": replay.last,
             "notes": list(self._notes(replay)),
             "priorities": replay.has_priorities,
+            "untouched": note_text(ExplanationNote("untouched")),
+            "scalar": note_text(ExplanationNote("no dimension")),
             "values": [None if ref is None else self.refs.of(ref) for ref in refs],
             "changes": [self._changes(replay, value) for value in distinct.values()],
             "chains": [self._chains(value) for value in distinct.values()],
         }
         part["pointers"] = table(self._pointers())
         part["steps"] = table(self._moves(replay, self._followers(distinct)))
-        part["stops"] = self._stops(distinct)
+        part["stops"], part["whole"] = self._stops(distinct)
         # What these bring up is known when they are made.
         part["places"] = table(self._places())
         part["hows"] = [(way, WAYS[way], allowed_text(rule)) for way, rule in self.hows.known]
         part["annotations"] = list(self.annotations.known)
+        part["reasons"] = list(self.reasons.known)
         part["shardings"] = list(self.shardings.known)
         part["axes"] = list(self.axes.known)
         return part
@@ -273,7 +280,7 @@ class _Part:
         moves = list(replay.steps())
         sources = [move.came_from for move in moves]
         return {
-            "number": _differences([move.step for move in moves]),
+            "number": steps([move.step for move in moves]),
             "axis": [self._axis(move.axis) for move in moves],
             "place": [self._place(move.node) for move in moves],
             "from": [tensor_text(move.source) for move in moves],
@@ -291,18 +298,28 @@ class _Part:
             ],
         }
 
-    def _stops(self, distinct: Mapping[Ref, PropagatedValue]) -> dict[int, list[Any]]:
-        """What stopped axes at values."""
+    def _stops(
+        self, distinct: Mapping[Ref, PropagatedValue]
+    ) -> tuple[dict[int, list[Any]], dict[int, list[int]]]:
+        """What stopped axes at values; and why dimensions have none where none was stopped."""
+        obstacles = self.explainer.obstacles
         stops: dict[int, list[Any]] = {}
-        known: dict[Ref, list[Any]] = {}
+        whole: dict[int, list[int]] = {}
+        known: dict[Ref, tuple[list[Any], list[int]]] = {}
         for ref, value in distinct.items():
             asked = self._returned(value)
             if asked not in known:
-                absences = self.explainer.obstacles.absences(asked, rivals=False)
-                known[asked] = [self._stop(absence) for absence in absences]
-            if known[asked]:
-                stops[self.refs.of(ref)] = known[asked]
-        return stops
+                absences = obstacles.absences(asked, rivals=False)
+                texts = closed_texts(obstacles.closed(asked), absences)
+                known[asked] = [*map(self._stop, absences)], [*map(self.reasons.of, texts)]
+            stopped, closed = known[asked]
+            if (cut := self.explainer.cut(value)) is not None:
+                closed = [*closed, self.reasons.of(note_text(cut))]
+            if stopped:
+                stops[self.refs.of(ref)] = stopped
+            if closed:
+                whole[self.refs.of(ref)] = closed
+        return stops, whole
 
     def _stop(self, absence: Absence) -> tuple[Any, ...]:
         return (
@@ -336,8 +353,3 @@ class _Part:
             "source": [self.pool.source(op.source) for op in self.listed_ops],
             "row": of_rows,
         }
-
-
-def _differences(numbers: Sequence[int]) -> list[int]:
-    """Each number less the one before it, which takes fewer bytes."""
-    return [here - before for before, here in zip([0, *numbers], numbers, strict=False)]

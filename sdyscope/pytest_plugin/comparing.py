@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pytest
 
 from sdyscope.errors import SdyscopeError, TargetError
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.program import Partitioner, Program
+from sdyscope.hardware.names import Hardware
+from sdyscope.process.output import locked, write_atomically
 from sdyscope.snapshots import Comparison, Snapshot, Stage, compare, read_snapshots, update, write
 from sdyscope.snapshots.read import read_file
 from sdyscope.words.snapshots import uncompared_parts_text
 
 if TYPE_CHECKING:
-    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
 
 What: TypeAlias = Literal["same", "changed", "missing", "written"]
@@ -111,8 +112,6 @@ class SnapshotOfTest:
         return verdict
 
     def _write(self, taken: Snapshot) -> bool:
-        from sdyscope.process.output import locked, write_atomically
-
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -210,7 +209,6 @@ def _inspection(subject: Any) -> Inspection:
     Raises:
         TargetError: it is nothing that has one.
     """
-    from sdyscope.facts.program import Program
     from sdyscope.inspection import Inspection, inspect
 
     if isinstance(subject, Inspection):

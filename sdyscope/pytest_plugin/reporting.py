@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from sdyscope.errors import SdyscopeError
+from sdyscope.process.output import locked, write_atomically
 from sdyscope.pytest_plugin.comparing import SnapshotOfTest, shown
+from sdyscope.snapshots import read_snapshots, update
+from sdyscope.snapshots.read import read_file
 
 _REMOVE = "pytest --sharding-update --sharding-remove-unused"
 
@@ -137,10 +140,6 @@ def _is_whole(outcome: TestOutcome) -> bool:
 
 
 def _without(path: Path, names: Sequence[str]) -> None:
-    from sdyscope.process.output import locked, write_atomically
-    from sdyscope.snapshots import read_snapshots, update
-    from sdyscope.snapshots.read import read_file
-
     with locked(path):
         text = read_file(path)
         kept = [snapshot for snapshot in read_snapshots(text, path) if snapshot.name not in names]

@@ -1,13 +1,17 @@
-"""Snapshots that no test has: found from what was collected, whatever of it is then run."""
+"""Where the snapshot of each test is, and those that no test has.
+
+A test has one file, under ``__shardings__`` beside its module. What no test has is found from what
+was collected, whatever of it is then run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-
-from sdyscope.pytest_plugin.files import FOLDER, SUFFIX, file_name, files_in, folder_of
 
 
 def _parts_of(item: pytest.Item) -> list[str]:
@@ -100,3 +104,59 @@ def _has_module(folder: Path) -> bool:
     """Whether the module that a folder of snapshots belongs to is there."""
     above = folder.parent.parent
     return (above / f"{folder.name}.py").exists() or (above / folder.name).is_file()
+
+
+#: Not ``__snapshots__``, where syrupy takes every file that is not its own for a leftover, and
+#: deletes it with its --snapshot-update.
+FOLDER = "__shardings__"
+SUFFIX = ".snap"
+
+#: File systems allow 255 bytes; some leave less, and a temporary file beside has a longer name.
+_LONGEST = 120
+
+_SAFE = re.compile(r"[\w.,=+\[\]-]+", re.ASCII)
+_UNSAFE = re.compile(r"[^\w.,=+\[\]-]+", re.ASCII)
+#: What Windows takes for a device, whatever follows the first dot.
+_DEVICES = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)", re.IGNORECASE)
+_CLASS = re.compile(r"[A-Z][A-Za-z0-9]*")
+
+
+def folder_of(module: Path) -> Path:
+    """Where the snapshots of a module's tests are: ``__shardings__/test_step``."""
+    return module.parent / FOLDER / module.name.removesuffix(".py")
+
+
+def file_name(parts: Sequence[str]) -> str:
+    """The name of a test's file: ``TestStep.test_loss[4-2].snap``.
+
+    It is the same on every file system: of letters without case, digits and a few signs, not too
+    long, and no name that a system keeps for itself. What it can't say is told apart by a hash.
+
+    Args:
+        parts: the names of its classes, then its own with its parameters.
+    """
+    whole = ".".join(parts)
+    own = parts[-1]
+    # Names of classes differ in more than case; those of tests and parameters need not.
+    is_plain = (
+        _SAFE.fullmatch(whole) is not None
+        and own == own.lower()
+        and all(_CLASS.fullmatch(part) or part == part.lower() for part in parts[:-1])
+        and not any("." in part for part in parts[:-1])
+        and not _DEVICES.match(whole)
+        and not whole.startswith(".")
+        and len(whole) <= _LONGEST
+    )
+    if is_plain:
+        return whole + SUFFIX
+    short = _UNSAFE.sub("-", whole).strip("-.")[:_LONGEST]
+    if _DEVICES.match(short):
+        short = f"-{short}"
+    told_apart = hashlib.sha256("::".join(parts).encode()).hexdigest()[:10]
+    return f"{short}-{told_apart}{SUFFIX}"
+
+
+def files_in(folder: Path) -> Iterator[Path]:
+    """The snapshot files of a module; none where there is no such folder."""
+    if folder.is_dir():
+        yield from sorted(file for file in folder.iterdir() if file.name.endswith(SUFFIX))

@@ -8,9 +8,10 @@ from dataclasses import replace
 from hashlib import sha256
 
 from sdyscope.analysis.collectives.routes import Route, route_of
-from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, with_part
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.snapshots import Item, StageText
+from sdyscope.facts.traffic import Tally
 from sdyscope.snapshots.inside import scope_name
 from sdyscope.snapshots.items import DEVICES, compiled_cells
 from sdyscope.snapshots.values import Key
@@ -40,7 +41,7 @@ def communicated(
                 key = Key("collective", _scope(part), _type(part), over)
                 of_key = tallies.setdefault(key, {})
                 tally = of_key.get(partitioner, Tally())
-                of_key[partitioner] = tally.with_part(collective, part, True)
+                of_key[partitioner] = with_part(tally, collective, part, True)
                 of_partitioner = routes.setdefault(key, {}).setdefault(partitioner, Counter())
                 of_partitioner[route_of(collective)] += collective.count
         if count := collectives.not_understood_count:

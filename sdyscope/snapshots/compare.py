@@ -71,16 +71,8 @@ class TensorChange:
     before: tuple[Item, ...]
     after: tuple[Item, ...]
 
-    __document__ = (
-        "what",
-        "kind",
-        "name",
-        "count",
-        "type_before",
-        "type_after",
-        "over",
-        "before",
-        "after",
+    __document__ = in_place(
+        key=("kind",), count=("count", "type_before"), type_after=("type_after", "over")
     )
 
     @property

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from sdyscope.analysis.account import account_of
+from sdyscope.analysis.memory.memory import Group, memory_of
 from sdyscope.analysis.naming.structure import Marks
-from sdyscope.annotations import Annotation, annotated_value
+from sdyscope.annotations import LAYOUT, Annotation, annotated_value
 from sdyscope.errors import CompilerError, ConversionError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner, RequestedTensor
@@ -18,7 +19,7 @@ from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import Hardware
 from sdyscope.snapshots.folding import without_numbers
 from sdyscope.snapshots.inside import Decided, scope_name, values_inside
-from sdyscope.snapshots.items import cells_of, counted, placed
+from sdyscope.snapshots.items import cells_of, compiled_cells, counted, placed
 from sdyscope.snapshots.values import KINDS, NOTHING, PLACED, Key, Kind, Snapshot
 from sdyscope.staged import Staged
 from sdyscope.values.convert import to_placement
@@ -27,7 +28,14 @@ from sdyscope.values.sharding import TensorSharding
 from sdyscope.words.account import unplaced_clause
 from sdyscope.words.hardware import hardware_text
 from sdyscope.words.mesh import mesh_entry
-from sdyscope.words.sharding import REPLICATED, UNKNOWN, in_memory, sharding_text, shardy_text
+from sdyscope.words.sharding import (
+    REPLICATED,
+    UNKNOWN,
+    in_memory,
+    sharding_text,
+    shardy_text,
+    with_buffer,
+)
 from sdyscope.words.types import value_type_text
 
 #: The stages that need nothing compiled.
@@ -105,7 +113,7 @@ def take(
         # Not above: all that names collectives comes with them, and every command gets here.
         from sdyscope.analysis.collectives.comms import collectives_under, sent_account
         from sdyscope.snapshots.collectives import communicated
-        from sdyscope.snapshots.memory import stored
+        from sdyscope.snapshots.take import stored
 
         first = next(iter(compiled.values()))
         hardware = hardware_text(first.hardware)
@@ -212,14 +220,18 @@ class _Taken:
     ) -> str | None:
         """What a stage says of a tensor; None where it says nothing of such tensors."""
         if stage == "requested":
-            return _requested(tensor.requested)
+            asked = tensor.requested
+            return with_buffer(_requested(asked), donated=asked is not None and asked.donated)
         if stage == "compiled" or (stage == "propagated" and partitioner not in self.decided):
             return None
         if there is None:
             return _ABSENT
         if stage == "lowered":
-            return self.lowered(there, partitioner)
-        return in_memory(self.decided[partitioner].tensor(there), there.memory)
+            text = self.lowered(there, partitioner)
+        else:
+            text = in_memory(self.decided[partitioner].tensor(there), there.memory)
+        layouts = tuple(each for each in there.attributes if each.startswith(LAYOUT))
+        return with_buffer(text, donated=there.donated, layouts=layouts)
 
     def lowered(self, there: Annotation, partitioner: Partitioner) -> str:
         """What the module says."""
@@ -270,3 +282,39 @@ def _requested(asked: RequestedTensor | None) -> str:
     except ConversionError:
         return in_memory(str(asked.sharding), asked.memory)
     return in_memory(sharding_text(None, place, asked.sharding.mesh, opened), asked.memory)
+
+
+# --- what a device holds --------------------------------------------------------------------------
+
+
+def stored(
+    staged: Staged, compiled: Collection[Partitioner | None], on: Hardware | str | None
+) -> Iterator[tuple[Key, Item]]:
+    """Bytes a device of arguments and results, as their shardings make them.
+
+    Temporaries are left out: they are another number with each version of XLA.
+
+    Args:
+        staged: the program.
+        compiled: under which partitioners it compiled.
+        on: what for.
+
+    Raises:
+        CompilerError: a compiled module does not say how it stores its parameters.
+    """
+    texts: dict[Key, dict[Partitioner | None, str]] = {}
+    for partitioner in compiled:
+        for group in memory_of(staged, partitioner, on).groups:
+            key = Key("memory", f"{group.kind} {group.name}")
+            texts.setdefault(key, {})[partitioner] = _words(group)
+    for key, by_partitioner in texts.items():
+        yield key, Item(compiled_cells(by_partitioner, staged.compiled_under))
+
+
+def _words(group: Group) -> str:
+    words = f"a device holds {group.bytes_per_device:,} B"
+    if group.replicated:
+        words += f", {group.replicated:,} B of it replicated"
+    if group.shared and group.kind == "result":
+        words += f", {group.shared:,} B of it in arguments' buffers"
+    return words

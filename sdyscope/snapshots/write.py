@@ -10,10 +10,11 @@ from sdyscope.graph.collection import no_collection
 from sdyscope.snapshots.folding import Range, Template, fold
 from sdyscope.snapshots.items import has_devices
 from sdyscope.snapshots.values import Key, Kind, Snapshot
+from sdyscope.words.sharding import has_buffer
 from sdyscope.words.snapshots import places_text
 
 #: The latest version of the format. A file is written in the first that can say what is in it.
-VERSION: Final = 8
+VERSION: Final = 9
 
 #: Kinds of blocks and stages that came later than the first version.
 _SINCE: Mapping[Kind, int] = {"memory": 2}
@@ -33,6 +34,9 @@ _DEVICES_SINCE = 7
 
 #: Since when there are compiled programs' texts, which are for no partitioner that they name.
 _TEXTS_SINCE = 8
+
+#: Since when it is written what is donated, and which layouts are asked for.
+_BUFFERS_SINCE = 9
 
 #: What the lines begin with that say so.
 PLACES: Final = "places"
@@ -67,18 +71,18 @@ def version_of(snapshots: Iterable[Snapshot]) -> int:
         + [_PLACES_SINCE for snapshot in listed if _has(snapshot, lambda item: item.places)]
         + [_ON_SINCE for snapshot in listed if _has(snapshot, lambda item: item.on)]
         + [_DEVICES_SINCE for snapshot in listed if _has_devices(snapshot)]
+        + [_BUFFERS_SINCE for snapshot in listed if _has_buffers(snapshot)]
         + [_TEXTS_SINCE for snapshot in listed if not snapshot.partitioners],
         default=1,
     )
 
 
 def _has_shardys_form(snapshot: Snapshot) -> bool:
-    return any(
-        cell.text.startswith("[")
-        for items in snapshot.items.values()
-        for item in items
-        for cell in item.cells
-    )
+    return _has(snapshot, lambda item: [c for c in item.cells if c.text.startswith("[")])
+
+
+def _has_buffers(snapshot: Snapshot) -> bool:
+    return _has(snapshot, lambda item: [c for c in item.cells if has_buffer(c.text)])
 
 
 def _has_devices(snapshot: Snapshot) -> bool:

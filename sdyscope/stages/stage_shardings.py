@@ -1,22 +1,23 @@
-"""What a request and a compiled program say of the values of a lowered module.
+"""What a request, propagation and a compiled program say of the values of a lowered module.
 
-Neither is about all values: a request is of arguments, results, constraints and what leaves a
-``shard_map``, and a compiled program says how arguments and results of main are sharded.
+Only propagation is about all values: a request is of arguments, results, constraints and what
+leaves a ``shard_map``; a compiled program says how arguments and results of main are sharded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from sdyscope.annotations import annotated_value
 from sdyscope.errors import ConversionError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
-from sdyscope.facts.propagated import ValueId
+from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.facts.sharded import requested_open_dims
 from sdyscope.facts.tensors import TensorTable
-from sdyscope.graph import Argument, OpGraph, Result, Sharding
+from sdyscope.graph import Argument, Function, Op, OpGraph, Result, Sharding
 from sdyscope.values.convert import to_hlo_sharding, to_tensor_sharding
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
@@ -104,3 +105,36 @@ def _written(
         return to_tensor_sharding(sharding, rank, mesh, name, open_dims)
     except ConversionError:
         return None
+
+
+def propagated_graph(graph: OpGraph, propagated: Propagated) -> OpGraph:
+    """The same ops and edges, each value with its propagated sharding.
+
+    A value that the compiler folded away, or that is not partitioned, has none. Attributes still
+    say what was lowered.
+
+    Args:
+        graph: op graph of the lowered module.
+        propagated: its propagation.
+    """
+    ops = [_op(op, propagated) for op in graph.ops]
+    functions = {name: _function(function, ops) for name, function in graph.functions.items()}
+    return replace(graph, ops=ops, functions=functions, stage="propagated", before=graph)
+
+
+def _op(op: Op, propagated: Propagated) -> Op:
+    values = [propagated.values.get((op.id, result)) for result in range(len(op.types))]
+    shardings = tuple(None if value is None else value.sharding for value in values)
+    return op if shardings == op.shardings else op._replace(shardings=shardings)
+
+
+def _function(function: Function, ops: list[Op]) -> Function:
+    arguments = tuple(
+        replace(argument, sharding=ops[argument.node].shardings[0])
+        for argument in function.arguments
+    )
+    results = tuple(
+        result if result.node is None else replace(result, sharding=ops[result.node].shardings[0])
+        for result in function.results
+    )
+    return replace(function, arguments=arguments, results=results)

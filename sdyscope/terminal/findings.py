@@ -1,4 +1,4 @@
-"""Findings, below what a command prints."""
+"""Findings: below what a command prints, or all that `check` found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sdyscope.facts.findings import SEVERITIES, Severity
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Tone
 from sdyscope.words.counts import counted
-from sdyscope.words.findings import Finding, subject_text
+from sdyscope.words.findings import Check, Finding, check_summary, subject_text
 
 #: The tone of what is found, by how severe it is.
 TONES: Final[Mapping[Severity, Tone]] = {"error": "bad", "warning": "warning", "note": "muted"}
@@ -55,3 +55,10 @@ def _alike(findings: Sequence[Finding]) -> Iterable[list[Finding]]:
         said = (finding.rule, finding.message, finding.expected, finding.found, finding.hint)
         groups.setdefault(said, []).append(finding)
     return groups.values()
+
+
+def check_paragraphs(check: Check) -> Iterator[Paragraph]:
+    """The summary, then the findings by severity."""
+    worst = check.findings[0].severity if check.findings else "note"
+    yield Paragraph(check_summary(check), "good" if worst == "note" else TONES[worst])
+    yield from finding_paragraphs(check.findings)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from sdyscope.facts.over_time import MemoryOverTime
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.schedule import Lane, Schedule
-from sdyscope.terminal.alike import by_partitioner
 from sdyscope.terminal.chart import ChartSpan, Track
+from sdyscope.terminal.paragraphs import by_partitioner
 from sdyscope.words.schedule import lane_text
 
 

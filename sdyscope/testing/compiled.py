@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sdyscope.analysis.budgets import Budgets, CommunicationLimit, communication_spent
-from sdyscope.analysis.collectives.bytes import KINDS
+from sdyscope.analysis.collectives.totals import Collective, Collectives
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.traffic import KINDS
+from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_size
 from sdyscope.inspection import Inspection
 from sdyscope.words.counts import size
@@ -17,9 +19,7 @@ from sdyscope.words.origins import origin_text
 from sdyscope.words.places import source_text
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.collectives.totals import Collective, Collectives
     from sdyscope.analysis.memory.memory import Held, Memory
-    from sdyscope.hardware.names import Hardware
 
 #: How many collectives or tensors a failure names.
 _NAMED = 5

@@ -13,7 +13,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from sdyscope.analysis.diff.stages import ComparedStages
 from sdyscope.facts.account import Account
-from sdyscope.upgrade.wanted import Reading
+from sdyscope.facts.versions import Evaluated
 from sdyscope.values.source import SourceLocation
 
 _Item = TypeVar("_Item")
@@ -117,25 +117,6 @@ def bisect(
 
 
 # --- the document ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluated:
-    """A version that was judged.
-
-    Attributes:
-        label: what it is called: `JAX 0.11.0`, or a commit's short hash and subject.
-        version: the release, or the commit's whole hash.
-        reading: what was looked for; null where it could not be judged.
-        good: whether it is as in the good version; null likewise.
-        skipped: why it could not be judged; empty where it was.
-    """
-
-    label: str
-    version: str
-    reading: Reading | None
-    good: bool | None
-    skipped: str = ""
 
 
 @dataclass(frozen=True, slots=True)

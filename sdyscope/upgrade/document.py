@@ -29,6 +29,7 @@ from sdyscope.facts.account import Account
 from sdyscope.facts.program import Versions
 from sdyscope.facts.recompiles import Recompile
 from sdyscope.facts.remarks import Remark
+from sdyscope.facts.versions import PackageChange
 from sdyscope.formatters import in_place
 from sdyscope.upgrade.bisected import Bisection, VersionAccount, version_accounts
 from sdyscope.upgrade.carried import Carried, CarriedProgram
@@ -116,21 +117,6 @@ class Unpaired:
 
     name: str
     side: str
-
-
-@dataclass(frozen=True, slots=True)
-class PackageChange:
-    """A package that is another in the two environments, besides JAX and its own.
-
-    Attributes:
-        name: its distribution.
-        a: its version in the first; empty where it is not there.
-        b: its version in the second; empty likewise.
-    """
-
-    name: str
-    a: str
-    b: str
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sdyscope.errors import TargetError
-from sdyscope.upgrade.bisected import Evaluated, Unjudged, VersionAccount, version_accounts
+from sdyscope.facts.versions import Evaluated, Reading
+from sdyscope.upgrade.bisected import Unjudged, VersionAccount, version_accounts
 from sdyscope.upgrade.document import Looked
-from sdyscope.upgrade.wanted import Reading, Wanted
+from sdyscope.upgrade.wanted import Wanted
 from sdyscope.words.paths import shortened
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-from sdyscope.analysis.collectives.bytes import KINDS
-from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, with_part
 from sdyscope.analysis.diff.stages import ProgramStages
-from sdyscope.analysis.figures import FIGURES, FigureUnit, unit_of
+from sdyscope.analysis.figures import FIGURES, unit_of
 from sdyscope.analysis.naming.globs import glob
 from sdyscope.analysis.naming.resolve import resolve_value
 from sdyscope.errors import TargetError
-from sdyscope.facts.sharded import Sharded
-from sdyscope.facts.traffic import CollectiveKind
+from sdyscope.facts.traffic import KINDS, CollectiveKind, Tally
+from sdyscope.facts.versions import Kind, Reading
 from sdyscope.hardware.rates import parse_size
 from sdyscope.upgrade.carried import Carried, CarriedProgram
 from sdyscope.values.source import SourceLocation
@@ -24,7 +23,6 @@ from sdyscope.values.source import SourceLocation
 #: What is looked for without `--what`: every collective of a step.
 DEFAULT: Final = "collectives"
 
-Kind: TypeAlias = Literal["figure", "collectives", "tensor"]
 
 _COMPARED: Final = re.compile(r"(?P<figure>\S+)\s*(?P<how>>=|<=|==|!=|>|<)\s*(?P<than>\S.*)")
 _HOW: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -40,31 +38,6 @@ _COLLECTIVES: Final = re.compile(
 )
 #: A figure of a kind of collective or of a mesh axis.
 _OF_COMMS: Final = re.compile(r"comms\.[^.\s]+\.(?:bytes|count)")
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What one version has of what is looked for.
-
-    Attributes:
-        kind: what it is.
-        unit: what a figure counts; null of others.
-        number: the figure; null where it is not known, and of others.
-        tally: what the collectives come to; null of others.
-        shardings: shardings of the values that have the tensor's name, in program order; none of
-            others, and where there is no such tensor.
-        sources: the lines that it is of.
-    """
-
-    kind: Kind
-    unit: FigureUnit | None = None
-    number: float | None = None
-    tally: Tally | None = None
-    shardings: tuple[Sharded, ...] = ()
-    sources: tuple[SourceLocation, ...] = ()
-    key: Hashable = None
-
-    __document__ = ("kind", "unit", "number", "tally", "shardings", "sources")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +122,7 @@ class Wanted:
         tally = Tally()
         seen: set[int] = set()
         for collective, part in parts:
-            tally = tally.with_part(collective, part, id(collective) not in seen)
+            tally = with_part(tally, collective, part, id(collective) not in seen)
             seen.add(id(collective))
         kinds = sorted(
             (collective.kind, str(collective.axes), part.bytes, collective.count)

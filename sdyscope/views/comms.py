@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.collectives.groups import CollectiveGroup, collective_groups
-from sdyscope.analysis.collectives.totals import Collectives, Tally
+from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.facts.origins import CollectiveOrigin
+from sdyscope.facts.traffic import Tally
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number
 from sdyscope.words.counts import bound_text, counted, size

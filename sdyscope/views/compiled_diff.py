@@ -9,7 +9,7 @@ from typing import TypeAlias
 from sdyscope.analysis.diff.causes import Cause
 from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicated
 from sdyscope.analysis.diff.compiled import CompiledDiff
-from sdyscope.analysis.diff.memory import aliases
+from sdyscope.analysis.diff.entries import aliases
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number
 from sdyscope.views.propagated_diff import title

@@ -11,8 +11,7 @@ from sdyscope.analysis.cost.remarks import basis, doubts, limits
 from sdyscope.analysis.cost.roofline import Roof
 from sdyscope.facts.calibration import Calibration
 from sdyscope.facts.program import Partitioner
-from sdyscope.terminal.alike import by_partitioner
-from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.paragraphs import Paragraph, by_partitioner
 from sdyscope.terminal.table import Cell, Column, Row, Table, number
 from sdyscope.words.cost import limit_texts, pipeline_text
 from sdyscope.words.counts import counted, size

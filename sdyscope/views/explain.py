@@ -36,6 +36,7 @@ from sdyscope.words.propagation import (
     absence_text,
     allowed_text,
     beginning_text,
+    closed_texts,
     decided_text,
     note_text,
     stopped_alike,
@@ -173,6 +174,8 @@ def _value(explanation: Explanation, everything: bool) -> Iterator[Paragraph]:
         yield from _chain(chain, everything)
     for absence in explanation.absences:
         yield from _absence(absence, explanation.chains, everything)
+    for text in closed_texts(explanation.closed, explanation.absences):
+        yield Paragraph(text, "plain", 2, 2)
     for note in explanation.notes:
         yield Paragraph(note_text(note), "muted", indent=2)
     if explanation.counterfactual is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Remedy
-from sdyscope.terminal.blocks import Block
+from sdyscope.terminal.answer import Block
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, number, size_cell
 from sdyscope.words.counts import counted, size
@@ -14,6 +14,7 @@ from sdyscope.words.edits import (
     edits_text,
     loops_text,
     moved_text,
+    next_step_text,
     numbers_text,
     why_not_text,
     worth_text,
@@ -155,6 +156,8 @@ def proof(fix: Fix, remedy: Remedy) -> Iterator[Paragraph]:
     )
     if remedy.moved:
         yield Paragraph(f"results: {moved_text(remedy.moved)}", "warning")
+    if after := next_step_text(remedy.moved):
+        yield Paragraph(f"next step: {after}", "warning")
     if remedy.more_from is not None:
         yield Paragraph(f"loops: {loops_text(remedy.more_from)}", "warning")
     numbers = remedy.numbers

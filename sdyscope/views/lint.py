@@ -9,7 +9,7 @@ from sdyscope.facts.findings import SEVERITIES, Severity
 from sdyscope.lint import Linted, Rule, rules_left_out
 from sdyscope.lint.document import Lint
 from sdyscope.lint.rule import Needs
-from sdyscope.terminal.account import account_paragraphs
+from sdyscope.terminal.answer import account_paragraphs
 from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Tone

@@ -12,11 +12,10 @@ from sdyscope.analysis.search.zero import basis, doubts
 from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.zero import TrainingState
-from sdyscope.terminal.alike import by_partitioner
-from sdyscope.terminal.blocks import Block
-from sdyscope.terminal.blocks import heading as headline
+from sdyscope.terminal.answer import Block
+from sdyscope.terminal.answer import heading as headline
 from sdyscope.terminal.findings import finding_paragraphs
-from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.paragraphs import Paragraph, by_partitioner
 from sdyscope.terminal.table import (
     Cell,
     Column,

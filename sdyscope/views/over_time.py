@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.memory.memory import MemoryDocument
 from sdyscope.facts.over_time import Fit, MemoryOverTime, PeakRemedy, Varied
-from sdyscope.terminal.blocks import Block
-from sdyscope.terminal.blocks import heading as headline
+from sdyscope.terminal.answer import Block
+from sdyscope.terminal.answer import heading as headline
 from sdyscope.terminal.chart import Area, Band
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.steps import distinct_memory

@@ -15,7 +15,7 @@ from sdyscope.facts.measured import (
     MeasuredStep,
     ScopeTime,
 )
-from sdyscope.terminal.blocks import Block
+from sdyscope.terminal.answer import Block
 from sdyscope.terminal.chart import Timeline
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.steps import measured_tracks

@@ -9,8 +9,8 @@ from sdyscope.analysis.search.space import MOST_OPTIONS, Decision
 from sdyscope.analysis.search.values import Candidate, DecisionChange, Search
 from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.analysis.trials.trials import CompiledCandidate
-from sdyscope.terminal import blocks
-from sdyscope.terminal.blocks import Block
+from sdyscope.terminal.answer import Block
+from sdyscope.terminal.answer import heading as headline
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import (
     Cell,
@@ -320,7 +320,7 @@ def patch(search: Search, *, applied: bool = False) -> list[Block]:
         return []
     remedies = answer.remedies[:1]
     none = [Paragraph("no part of it that can be written into the source pays", "warning")]
-    parts: list[Block] = [blocks.heading("as a patch"), *([] if remedies else [none])]
+    parts: list[Block] = [headline("as a patch"), *([] if remedies else [none])]
     for remedy in remedies:
         parts += fix.blocks(answer, remedy)
     return [*parts, fix.footer(answer, everything=True, applied=applied)]

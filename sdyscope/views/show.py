@@ -12,7 +12,7 @@ from sdyscope.errors import ConversionError
 from sdyscope.facts.memory import TensorTotal
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.sharded import Sharded
-from sdyscope.terminal.account import account_paragraphs
+from sdyscope.terminal.answer import account_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
 from sdyscope.values.convert import to_named_sharding

@@ -75,7 +75,7 @@ def overview(brief: bool, show: Show, record: Record, *, everything: bool = Fals
 def _brief_lines(record: Record) -> Callable[[Line | None], str]:
     """Names lines by their files' names, with as many folders as tell the record's files apart."""
     lines = [
-        line for program in record.programs for line in (program.defined, *program.called) if line
+        line for program in record.programs for line in (program.line, *program.called) if line
     ]
     files = {file_text(line.file) for line in lines}
 
@@ -107,7 +107,7 @@ def _row(
     compiled = f"{program.compiles:,}"
     return (
         program.label,
-        name_line(program.defined),
+        name_line(program.line),
         ", ".join(map(partitioner_name, program.modules)),
         "; ".join(meshes) or Cell(NONE, "muted"),
         Cell(f"{compiled} refused", "bad") if program.refused else compiled,

@@ -12,7 +12,7 @@ from sdyscope.analysis.verify.audited import (
     VerifiedStage,
     VerifyDocument,
 )
-from sdyscope.terminal.account import account_paragraphs
+from sdyscope.terminal.answer import account_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Table, number
 from sdyscope.words.counts import counted

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from sdyscope.facts.differences import (
     Across,
     DifferingValue,
+    Entries,
     LoneMesh,
     LoweredDiff,
     MemoryRow,
@@ -19,13 +20,12 @@ from sdyscope.facts.differences import (
     TensorSide,
 )
 from sdyscope.facts.failures import Uncompared
+from sdyscope.facts.memory import Held
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded
-from sdyscope.values.entry_layout import StoredArray
+from sdyscope.facts.traffic import Tally
 from sdyscope.values.mesh import AxisRef, Mesh
-from sdyscope.values.placement import Placement
-from sdyscope.values.sharding import NamedSharding
 from sdyscope.words.counts import counted, few, listed, size
 from sdyscope.words.mesh import axis_text, mesh_document, mesh_words
 from sdyscope.words.origins import annotation_text
@@ -319,20 +319,7 @@ def _sized_axis(axis: AxisRef, meshes: Sequence[Mesh | None]) -> str:
 OTHERWISE: Final[Mapping[str, str]] = {"types": "other types", "devices": "to other devices"}
 
 
-class _Held(Protocol):
-    @property
-    def sharding(self) -> NamedSharding | None: ...
-    @property
-    def placement(self) -> Placement | None: ...
-    @property
-    def stored(self) -> StoredArray: ...
-    @property
-    def donated(self) -> bool: ...
-    @property
-    def shares(self) -> str: ...
-
-
-def entry_text(held: _Held | None, mesh: Mesh | None, change: str = "") -> str:
+def entry_text(held: Held | None, mesh: Mesh | None, change: str = "") -> str:
     """How an argument or result is sharded on one side: `P('data') in blocks f32[4,128]`.
 
     Args:
@@ -361,7 +348,7 @@ def entry_text(held: _Held | None, mesh: Mesh | None, change: str = "") -> str:
 
 
 def entry_texts(
-    a: _Held | None, b: _Held | None, meshes: tuple[Mesh | None, Mesh | None], change: str
+    a: Held | None, b: Held | None, meshes: tuple[Mesh | None, Mesh | None], change: str
 ) -> tuple[str, str]:
     """The texts of both sides; where axes alone do not tell them apart, with strides of devices.
 
@@ -398,20 +385,13 @@ def not_compared_entries_text(entries: NotCompared, labels: tuple[str, str] = ("
     return f"{count} {verb} not compared: {who} not say how {named} {verb} sharded"
 
 
-class _Sent(Protocol):
-    @property
-    def count(self) -> int: ...
-    @property
-    def sent(self) -> int: ...
-
-
 class _CompiledSide(Protocol):
     @property
     def label(self) -> str: ...
     @property
     def failure(self) -> str: ...
     @property
-    def total(self) -> _Sent | None: ...
+    def total(self) -> Tally | None: ...
     @property
     def notes(self) -> Sequence[Remark]: ...
     @property
@@ -420,16 +400,6 @@ class _CompiledSide(Protocol):
     def origins_missing(self) -> Remark | str: ...
     @property
     def memory_missing(self) -> str: ...
-
-
-class _ComparedEntry(Protocol):
-    @property
-    def change(self) -> str: ...
-
-
-class _ComparedEntries(Protocol):
-    @property
-    def different(self) -> Sequence[_ComparedEntry]: ...
 
 
 _SHARDED: Final = "is sharded differently", "are sharded differently"
@@ -461,7 +431,7 @@ class _CompiledDiff(Protocol):
     @property
     def memory(self) -> Sequence[MemoryRow]: ...
     @property
-    def entries(self) -> _ComparedEntries | None: ...
+    def entries(self) -> Entries | None: ...
     @property
     def moved(self) -> int: ...
     @property

@@ -230,6 +230,18 @@ def moved_text(moved: Sequence[MovedResult]) -> str:
     return "; ".join(named)
 
 
+def next_step_text(moved: Sequence[MovedResult]) -> str:
+    """That a step with these as its arguments is another program; empty where it is none."""
+    fed = [result.no_longer_fed for result in moved if result.no_longer_fed]
+    if not fed:
+        return ""
+    return (
+        f"takes the next {'value' if len(fed) == 1 else 'values'} of {few(fed, _MOVED)} sharded "
+        "otherwise than this one: it is another program, compiled again, and these figures are not "
+        "of it"
+    )
+
+
 def _moved_result(result: MovedResult) -> str:
     """One of them; with the meshes, where these are all that differs."""
     before, after = result.before, result.after

@@ -17,7 +17,7 @@ from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.account import unplaced_clause
 from sdyscope.words.counts import counted, few, listed, size
-from sdyscope.words.lint import lint_said
+from sdyscope.words.lint import Said, lint_said
 from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import axis_text, mesh_text
 from sdyscope.words.origins import annotation_text
@@ -25,7 +25,6 @@ from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_text
 from sdyscope.words.run import REORDERED_HINT, counterpart_text, inside_text, regrouped_hint
-from sdyscope.words.said import Said
 from sdyscope.words.sharding import LEFT, dims_text, manual_text, named_text, open_text, placed_text
 from sdyscope.words.types import type_text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sdyscope.errors import did_you_mean, indefinite
@@ -11,18 +12,22 @@ from sdyscope.facts import lint as facts
 from sdyscope.facts.sharded import Sharded
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, listed, percent, sentence, size, times_text
-from sdyscope.words.mesh import (
-    listed_axes,
-    over_text,
-    repeated_hint,
-    repeated_words,
-    sizes_words,
-)
+from sdyscope.words.mesh import listed_axes, over_text, repeated_hint, repeated_words, sizes_words
 from sdyscope.words.origins import annotation_text
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import carry_text, source_text
-from sdyscope.words.said import Said
 from sdyscope.words.sharding import placed_text, spec_words
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The words of a finding; see ``words.findings.Finding``."""
+
+    message: str
+    expected: str = ""
+    found: str = ""
+    hint: str = ""
+
 
 #: Why a rule that looks at the compiled program is not run without compiling.
 NOT_COMPILED: Final = "It needs the compiled program, and --no-compile leaves that out."

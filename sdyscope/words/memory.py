@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 
-from sdyscope.facts.memory import GroupName, MemoryPart, Redundant, Sureness, TensorTotal
+from sdyscope.facts.memory import GroupName, Held, MemoryPart, Redundant, Sureness, TensorTotal
 from sdyscope.facts.remarks import Remark, RemarkKind
-from sdyscope.values.sharding import NamedSharding
 from sdyscope.words.counts import counted, size
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import named_text
@@ -64,14 +63,7 @@ def memory_legend(*, padded: bool, shared: bool) -> tuple[str, ...]:
     )
 
 
-class _Held(Protocol):
-    @property
-    def sharding(self) -> NamedSharding | None: ...
-    @property
-    def type(self) -> tuple[tuple[int, ...], str]: ...
-
-
-def held_text(held: _Held) -> str:
+def held_text(held: Held) -> str:
     """How an argument or result is sharded; empty where no PartitionSpec says that."""
     return "" if held.sharding is None else named_text(held.sharding, len(held.type[0]))
 

@@ -16,7 +16,7 @@ from sdyscope.facts.over_time import (
     Varied,
 )
 from sdyscope.values.entry_layout import HOST_MEMORY
-from sdyscope.words.counts import counted, percent, size
+from sdyscope.words.counts import counted, few, percent, size
 from sdyscope.words.places import shown_name, source_text
 
 #: What each category is.
@@ -140,7 +140,9 @@ def remedy_text(remedy: PeakRemedy) -> str:
         return f"jax.checkpoint on {name} at {source_text(remedy.source)}"
     if remedy.kind == "batch" and remedy.sizes is not None:
         before, after = remedy.sizes
-        return f"half the batch: {after:,} instead of {before:,}"
+        what = "the batch" if remedy.certain else few(remedy.names, 2)
+        unclear = "" if remedy.certain else ", if that is the batch"
+        return f"half {what}: {after:,} instead of {before:,}{unclear}"
     if remedy.kind == "constrain":
         line = source_text(remedy.source)
         name = f"the constraint {f'at {line}' if line else shown_name(name, 'constraint')}"

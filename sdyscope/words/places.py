@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from sdyscope.annotations import CONSTANT, op_name
 from sdyscope.annotations import op_text as op_text
 from sdyscope.annotations import shown_name as shown_name
+from sdyscope.facts.recorded import Line
 from sdyscope.graph import Op
 from sdyscope.values.source import IN_TEXT, SourceLocation
 from sdyscope.words.paths import file_text
-
-
-class _Line(Protocol):
-    @property
-    def file(self) -> str: ...
-    @property
-    def line(self) -> int: ...
 
 
 def annotation_kind(kind: str, mapped: str = "") -> str:
@@ -26,13 +19,13 @@ def annotation_kind(kind: str, mapped: str = "") -> str:
     return f"{kind} of {mapped}" if mapped else kind
 
 
-def common_file(sources: Iterable[_Line | None]) -> str:
+def common_file(sources: Iterable[SourceLocation | Line | None]) -> str:
     """The file that all lines are in, as it is shown; empty where there are several, or none."""
     files = {source_text(source).rpartition(":")[0] for source in sources}
     return files.pop() if len(files) == 1 else ""
 
 
-def source_text(source: _Line | None) -> str:
+def source_text(source: SourceLocation | Line | None) -> str:
     """`models/mlp.py:98`, or the line of a module's own text; empty for None."""
     if source is None:
         return ""
@@ -41,7 +34,7 @@ def source_text(source: _Line | None) -> str:
     return f"{file_text(source.file)}:{source.line}"
 
 
-def callers_text(lines: Sequence[_Line], file: str = "") -> str:
+def callers_text(lines: Sequence[SourceLocation | Line], file: str = "") -> str:
     """`layers/attentions.py:703 < models/llama2.py:170`; empty for none.
 
     Args:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
@@ -120,6 +121,10 @@ def note_text(note: ExplanationNote) -> str:
                 f"What is returned is sharded on {parts}; Shardy leaves arguments and results of "
                 "the program no part of an axis, so it is gathered for the result."
             )
+        case "untouched":
+            return "No axis came to it, and none was stopped beside it."
+        case "no dimension":
+            return "It has no dimension that could be sharded."
         case "no steps":
             return (
                 "This propagation has no steps: only what is annotated on the value itself and "
@@ -282,8 +287,8 @@ def _stop(stop: Stop, op: str) -> str:
             return f"nothing propagates along {_factor(factor)}, by the rule of {op}"
         case SetAside(how, axis, by):
             return f"the value is {how} along {axis_text(axis)} by {written_text(by)}"
-        case Closed(dimension, by):
-            return f"dim {dimension} is closed by {written_text(by)}"
+        case Closed():
+            return closed_text(stop)
         case Indivisible(factor, held, blocks):
             pieces = f"{blocks}" if held == 1 else f"{held} x {blocks}"
             return f"{_factor(factor)} does not divide into {pieces} blocks"
@@ -293,6 +298,29 @@ def _stop(stop: Stop, op: str) -> str:
             return _conflict(stop)
         case NotSeen():
             return "nothing in the final shardings shows what stopped it"
+
+
+def closed_text(closed: Closed) -> str:
+    """``dim 1 is closed by the annotation {} on dim 1 of the argument params['w1']``."""
+    return f"dim {closed.dimension} is closed by {written_text(closed.by)}"
+
+
+def closed_texts(closed: Iterable[Closed], absences: Iterable[Absence]) -> list[str]:
+    """What closes dimensions, where no axis was stopped that says so: an annotation once."""
+    said = {absence.dimension for absence in absences}
+    annotated: dict[AnnotatedDim, list[Closed]] = {}
+    for each in closed:
+        if each.dimension not in said:
+            annotated.setdefault(replace(each.by, dimension=None), []).append(each)
+    return [
+        closed_text(dims[0]) if len(dims) == 1 else _all_closed_text(dims, on)
+        for on, dims in annotated.items()
+    ]
+
+
+def _all_closed_text(dims: Iterable[Closed], by: AnnotatedDim) -> str:
+    numbers = listed([str(each.dimension) for each in dims])
+    return f"dims {numbers} are closed by {written_text(by)}"
 
 
 def _in_the_way(where: UsedByValue | InItsPlace | UsedByOp) -> str:

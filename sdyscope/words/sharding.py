@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from sdyscope.annotations import LAYOUT
 from sdyscope.errors import ConversionError
 from sdyscope.facts.sharded import Sharded, Written
 from sdyscope.values.convert import (
@@ -24,6 +25,9 @@ from sdyscope.words.mesh import axis_text
 
 #: The kind of memory behind a sharding; see ``in_memory``.
 _MEMORY = re.compile(r" in \w+$")
+#: What ``with_buffer`` adds.
+_DONATED = "donated"
+_BUFFER = re.compile(rf"(?:, {_DONATED})?(?:, {LAYOUT} = .*)?$")
 
 #: What stands for a sharding that nobody wrote.
 NONE = "-"
@@ -118,8 +122,18 @@ def in_memory(text: str, memory: str) -> str:
 
 
 def without_memory(text: str) -> str:
-    """The sharding of a text that ``in_memory`` wrote."""
-    return _MEMORY.sub("", text)
+    """The sharding of a text that ``in_memory`` and ``with_buffer`` wrote."""
+    return _MEMORY.sub("", _BUFFER.sub("", text))
+
+
+def with_buffer(text: str, *, donated: bool, layouts: Sequence[str] = ()) -> str:
+    """A sharding with what else is asked of the buffer: ``P('data'), donated``."""
+    return ", ".join((text, *((_DONATED,) if donated else ()), *layouts))
+
+
+def has_buffer(text: str) -> bool:
+    """Whether a text is one that ``with_buffer`` added something to."""
+    return _BUFFER.sub("", text) != text
 
 
 def sharding_text(

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from sdyscope.facts.sharded import Sharded
+from sdyscope.facts.versions import Evaluated, FigureUnit, PackageChange, Reading
 from sdyscope.words.counts import counted, few, listed, size
 from sdyscope.words.rates import metric_text, time_text
 from sdyscope.words.sharding import short
 
-Unit = Literal["bytes", "seconds", "FLOPs", "count"]
 
-
-def amount_text(unit: Unit, amount: float | None) -> str:
+def amount_text(unit: FigureUnit, amount: float | None) -> str:
     """A figure: `12.3 MiB`, `1.2 ms`, `35`; a dash where it is not known."""
     if amount is None:
         return "-"
@@ -28,7 +26,7 @@ def amount_text(unit: Unit, amount: float | None) -> str:
             return f"{amount:,.0f}"
 
 
-def change_text(unit: Unit, before: float | None, after: float | None) -> str:
+def change_text(unit: FigureUnit, before: float | None, after: float | None) -> str:
     """How much more or less: `+576.0 KiB`; a dash where it is the same or one is not known."""
     if before is None or after is None or before == after:
         return "-"
@@ -54,7 +52,7 @@ _CLAUSES = {
 }
 
 
-def figure_clause(figure: str, unit: Unit, before: float, after: float) -> str:
+def figure_clause(figure: str, unit: FigureUnit, before: float, after: float) -> str:
     """How a figure changed, a clause: `576.0 KiB more sent`, `2 more full rematerializations`."""
     more = "more" if after > before else "less"
     change = abs(after - before)
@@ -75,20 +73,11 @@ def unpaired_text(names: Sequence[str], side: str, other: str) -> str:
     return f"{listed(list(names))} {verb} compiled in {side} only, not in {other}."
 
 
-class _Package(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def a(self) -> str: ...
-    @property
-    def b(self) -> str: ...
-
-
 #: How many packages are told.
 _PACKAGES = 6
 
 
-def packages_text(changes: Sequence[_Package]) -> str:
+def packages_text(changes: Sequence[PackageChange]) -> str:
     """Packages that are others besides JAX, a clause: `flax 0.11.2, then 0.12.8`."""
     texts = [
         f"{package.name} {package.a or 'not there'}, then {package.b or 'not there'}"
@@ -98,33 +87,11 @@ def packages_text(changes: Sequence[_Package]) -> str:
     return f"other packages differ, too, as nothing pins them: {'; '.join(texts)}{more}"
 
 
-class _Tally(Protocol):
-    @property
-    def count(self) -> int: ...
-    @property
-    def tensors(self) -> int: ...
-    @property
-    def sent(self) -> int: ...
-
-
-class _Reading(Protocol):
-    @property
-    def kind(self) -> str: ...
-    @property
-    def unit(self) -> Unit | None: ...
-    @property
-    def number(self) -> float | None: ...
-    @property
-    def tally(self) -> _Tally | None: ...
-    @property
-    def shardings(self) -> Sequence[Sharded]: ...
-
-
 #: How many shardings of one name are told.
 _SHARDINGS = 3
 
 
-def reading_text(reading: _Reading | None) -> str:
+def reading_text(reading: Reading | None) -> str:
     """What a version has of what is looked for: `12.3 MiB`, `35 collectives, 12.3 MiB sent`."""
     if reading is None:
         return "not known"
@@ -138,25 +105,14 @@ def reading_text(reading: _Reading | None) -> str:
     return few(texts, _SHARDINGS) or "not there"
 
 
-def _figure(reading: _Reading) -> str:
+def _figure(reading: Reading) -> str:
     text = amount_text(reading.unit or "count", reading.number)
     if reading.unit == "bytes" and reading.number is not None and reading.number >= 1024:
         return f"{text} ({reading.number:,.0f} B)"  # What differs may be less than is shown.
     return text
 
 
-class _Evaluated(Protocol):
-    @property
-    def label(self) -> str: ...
-    @property
-    def reading(self) -> _Reading | None: ...
-    @property
-    def good(self) -> bool | None: ...
-    @property
-    def skipped(self) -> str: ...
-
-
-def evaluation_text(evaluated: _Evaluated) -> str:
+def evaluation_text(evaluated: Evaluated) -> str:
     """One version that was judged: `JAX 0.11.0: 12.3 MiB`."""
     if evaluated.skipped:
         why = evaluated.skipped.splitlines()[0].removeprefix(f"{evaluated.label}: ")
@@ -170,15 +126,15 @@ class _Bisection(Protocol):
     @property
     def what(self) -> str: ...
     @property
-    def good(self) -> _Evaluated: ...
+    def good(self) -> Evaluated: ...
     @property
-    def bad(self) -> _Evaluated: ...
+    def bad(self) -> Evaluated: ...
     @property
-    def first(self) -> _Evaluated | None: ...
+    def first(self) -> Evaluated | None: ...
     @property
-    def before(self) -> _Evaluated: ...
+    def before(self) -> Evaluated: ...
     @property
-    def candidates(self) -> Sequence[_Evaluated]: ...
+    def candidates(self) -> Sequence[Evaluated]: ...
     @property
     def unchanged(self) -> bool: ...
 

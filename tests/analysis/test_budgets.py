@@ -11,8 +11,8 @@ from sdyscope.analysis.budgets import (
     replication_spent,
 )
 from sdyscope.analysis.collectives.read import collectives
-from sdyscope.analysis.memory.held import Held
 from sdyscope.facts.compiled import MemoryAnalysis
+from sdyscope.facts.memory import Held
 from sdyscope.hlo import read_hlo
 from sdyscope.values.entry_layout import StoredArray
 from sdyscope.values.mesh import Mesh

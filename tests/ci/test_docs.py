@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from sdyscope.ci import find_config, read_config, rule_words
-from sdyscope.ci.tables import TargetTable, keys_at
+from sdyscope.ci.read import TargetTable, keys_at
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "ci.md").read_text()

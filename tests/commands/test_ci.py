@@ -273,7 +273,7 @@ def test_what_an_older_golden_file_does_not_say_is_told(project, ci):
     assert ci("--update").status == ci().status == 0
 
 
-@pytest.mark.parametrize("damage", ["<<<<<<< ours\n", "sdyscope snapshot 9\n", "\0"])
+@pytest.mark.parametrize("damage", ["<<<<<<< ours\n", "sdyscope snapshot 10\n", "\0"])
 def test_a_damaged_golden_file_is_an_error_and_stays(project, ci, damage):
     folder = project(STEP.replace("snapshot", "lint = false\nsnapshot"))
     (folder / "golden.snap").write_text(damage)

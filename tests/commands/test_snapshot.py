@@ -196,7 +196,7 @@ def test_bad_input(sdyscope, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("snapshot 1", "snapshot 9", "golden.snap:1:19: this snapshot is of version 9"),
+        ("snapshot 1", "snapshot 10", "golden.snap:1:19: this snapshot is of version 10"),
         (
             "\nargument",
             "\n<<<<<<< ours\nargument",

@@ -90,6 +90,13 @@ def test_processes_are_merged(tmp_path):
     assert record.problems == ()
 
 
+def test_a_function_of_a_library_is_told_by_its_call(tmp_path):
+    optimizer = ["/env/lib/python3.11/site-packages/optax/transforms/_combining.py", 78]
+    write(tmp_path, "a", HEADER, lowered("m1", 2.0, defined=optimizer), lowered("m2", 3.0))
+    init, step = read_record(tmp_path).programs
+    assert [str(init.line), str(step.line)] == ["train.py:9", "train.py:3"]
+
+
 def test_a_line_that_was_cut_off_is_no_problem_and_a_bad_one_is(tmp_path):
     write(tmp_path, "a", HEADER, lowered("m1", 2.0), cut='{"line": "compiled", "at"')
     assert read_record(tmp_path).problems == ()

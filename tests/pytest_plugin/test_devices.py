@@ -146,6 +146,5 @@ def test_tests_of_others_wait_for_nothing(tmp_path):
         "sdyscope.formatters",
         "sdyscope.pytest_plugin",
         "sdyscope.pytest_plugin.unused_snapshots",
-        "sdyscope.pytest_plugin.files",
         "sdyscope.pytest_plugin.session",
     }

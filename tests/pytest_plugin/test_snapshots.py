@@ -208,7 +208,7 @@ def test_a_test_that_skips_itself_keeps_its_snapshots(written):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("snapshot 1", "snapshot 9", "*snap:1:19: this snapshot is of version 9*"),
+        ("snapshot 1", "snapshot 10", "*snap:1:19: this snapshot is of version 10*"),
         ("argument  b", "<<<<<<< HEAD\nargument  b", "*a merge conflict was left in this snapshot"),
         ("requested replicated", "asked replicated", "*expected a stage of this snapshot*"),
     ],

@@ -12,7 +12,7 @@ from sdyscope.inspection import inspect
 from sdyscope.page import document as report
 from sdyscope.page import ir as report_ir
 from sdyscope.page.columns import Pool
-from sdyscope.page.ir_text import WIDTH, IrLine, broken, elided, lines_of, text_part, written_in
+from sdyscope.page.ir import WIDTH, IrLine, broken, elided, lines_of, text_part, written_in
 from sdyscope.stages import compat
 
 pytestmark = pytest.mark.compiles

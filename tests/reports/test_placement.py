@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdyscope.inspection import Inspection
-from sdyscope.page import colours, svg
+from sdyscope.page import svg
 from sdyscope.stages.lowered.read import read
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import IotaTile, Mesh, MeshAxis
@@ -60,13 +60,13 @@ def test_pictures_for_documents_have_the_colours_of_the_page():
         check=True,
     )
     for (block, shards), tones in zip(cases, json.loads(done.stdout), strict=True):
-        assert colours.block_colour(block, shards) == colours.oklch(*tones)
+        assert svg.block_colour(block, shards) == svg.oklch(*tones)
     # As browsers convert them.
-    assert colours.oklch(0.627955, 0.257683, 29.2339) == "#ff0000"
-    assert colours.oklch(1, 0, 0) == "#ffffff"
+    assert svg.oklch(0.627955, 0.257683, 29.2339) == "#ff0000"
+    assert svg.oklch(1, 0, 0) == "#ffffff"
     style = (JS.parent / "css" / "colours.css").read_text()
     axes = re.findall(r"--axis-\d: light-dark\((#\w+), (#\w+)\)", style)
-    assert tuple(axes) == colours.AXES
+    assert tuple(axes) == svg.AXES
 
 
 @needs_node

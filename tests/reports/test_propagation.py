@@ -26,6 +26,7 @@ from sdyscope.words.propagation import (
     absence_text,
     allowed_text,
     beginning_text,
+    closed_texts,
     stopped_alike,
     tensor_text,
 )
@@ -122,9 +123,13 @@ def test_what_stopped_axes_is_what_explain_says(unconstrained):
             )
             for one in found.absences
         ]
-        stopped = stops[document["values"][at]]
+        value = document["values"][at]
+        stopped = stops[value]
         shown = [(axis, dimension, reason, words) for axis, dimension, words, _, reason in stopped]
         assert shown == wanted, listed[at].key
+        reasons = [document["reasons"][number] for number in document["whole"].get(value, ())]
+        assert reasons == closed_texts(found.closed, found.absences)
+    assert document["whole"]
     none = next(at for at in inside if document["values"][at] not in stops)
     (found,) = explain_document(unconstrained.inspection, listed[none].value.ssa).values
     assert not found.absences

@@ -189,6 +189,38 @@ def test_a_file_from_before_memory_was_told_still_holds(whole):
     assert write([whole.at(ALL[:3])]).startswith("sdyscope snapshot 1\n")
 
 
+def test_what_is_donated():
+    arguments = (array((8, 8), "data"), array((8, 8)))
+
+    def step(w, x):
+        return w + x, x.sum()
+
+    steps = (jax.jit(step), jax.jit(step, donate_argnums=0))
+    plain, donates = (inspect(jitted, *arguments).snapshot() for jitted in steps)
+    text = write([donates])
+    assert "  requested P('data', None), donated\n  lowered =\n  propagated =\n" in text
+    assert text.startswith("sdyscope snapshot 9\n")
+    assert write(read_snapshots(text)) == text
+    (lost,) = compare(donates, plain).changes
+    assert (lost.name, lost.what) == ("w", "changed")
+
+
+def test_a_layout_that_is_asked_for():
+    form = """
+module @m attributes {{mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32}} {{
+  func.func public @main(%arg0: tensor<8x8xf32> {{{0}}}) -> tensor<8x8xf32> {{
+    return %arg0 : tensor<8x8xf32>
+  }}
+}}
+"""
+    snapshots = [
+        Inspection(read_bytes(form.format(f'mhlo.layout_mode = "{layout}"').encode())).snapshot()
+        for layout in ("default", "{0,1}")
+    ]
+    (change,) = compare(*snapshots).changes
+    assert change.after[0].cells[0].text == "nothing, mhlo.layout_mode = {0,1}"
+
+
 def test_offloaded_arguments_are_in_it():
     """In another memory a tensor is a change, and has the same block on another mesh."""
     at = NamedSharding(MESH, P("data"), memory_kind="pinned_host")

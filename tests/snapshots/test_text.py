@@ -335,7 +335,7 @@ def test_a_part_of_an_axis_is_read_with_or_without_its_size():
 BAD = {
     "": "this is not a snapshot",
     "module {}": "this is not a snapshot",
-    "sdyscope snapshot 9\n": "is of version 9, and version 8 is the latest",
+    "sdyscope snapshot 10\n": "is of version 10, and version 9 is the latest",
     "sdyscope snapshot 0\n": "is of version 0",
     "sdyscope snapshot 1\n\nvalue  a\n  lowered x\n": "expected a program",
     file_with((0, "x"), (0, "y")): "is in the file twice",

@@ -18,15 +18,16 @@ from sdyscope.analysis.diff.stages import figure_changes, stages_of
 from sdyscope.environments.environment import Environment
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program, Versions
+from sdyscope.facts.versions import Evaluated, Reading
 from sdyscope.inspection import Inspection, read
 from sdyscope.stages import compat
 from sdyscope.terminal.document import encode
-from sdyscope.upgrade.bisected import Bisection, Evaluated, ReleaseNote
+from sdyscope.upgrade.bisected import Bisection, ReleaseNote
 from sdyscope.upgrade.carried import Carried, CarriedProgram
 from sdyscope.upgrade.document import Looked, upgrade_document
 from sdyscope.upgrade.forms import html, markdown, text
 from sdyscope.upgrade.judge import Judge
-from sdyscope.upgrade.wanted import Reading, parse_wanted
+from sdyscope.upgrade.wanted import parse_wanted
 from sdyscope.values.mesh import Mesh
 
 pytestmark = pytest.mark.compiles

@@ -2,10 +2,11 @@
 
 import pytest
 
+from sdyscope.facts.versions import Reading
 from sdyscope.upgrade.bisected import InOrder, Unjudged, bisect
 from sdyscope.upgrade.document import Looked
 from sdyscope.upgrade.judge import Judge
-from sdyscope.upgrade.wanted import Reading, Wanted
+from sdyscope.upgrade.wanted import Wanted
 
 FIGURES = {"1": 5.0, "2": None, "3": 5.0, "4": 7.0, "5": 7.0}
 

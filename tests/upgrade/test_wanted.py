@@ -3,7 +3,8 @@
 import pytest
 
 from sdyscope.errors import TargetError
-from sdyscope.upgrade.wanted import Reading, parse_wanted
+from sdyscope.facts.versions import Reading
+from sdyscope.upgrade.wanted import parse_wanted
 
 
 @pytest.mark.parametrize(

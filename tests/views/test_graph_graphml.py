@@ -7,7 +7,7 @@ import pytest
 from graph_modules import CASES, lowered
 
 from sdyscope.graph import build
-from sdyscope.views.graph_graphml import graphml
+from sdyscope.views.graph import graphml
 from sdyscope.words.paths import file_text
 
 

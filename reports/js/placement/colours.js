@@ -1,6 +1,6 @@
 // The colours of blocks: apart for the colour-blind by lightness, and never the only sign.
 //
-// The same numbers are in sdyscope/page/colours.py, which a test compares.
+// The same numbers are in sdyscope/page/svg.py, which a test compares.
 
 /** Hues that are far apart for everybody, in degrees of OKLCH. */
 const HUES = [255, 55, 155, 330, 95, 205, 20, 290];

@@ -25,15 +25,13 @@ export async function detail(root, tensor, context) {
   const row = rowOf(rows, tensor.key);
   if (row < 0 || propagation.data.values[row] === null) return false;
   if (!chainOf(root, row, { propagation, rows, context })) {
-    root.append(el("p.muted", {}, untouched(tensor.shape)));
+    root.append(el("p.muted", {}, untouched(propagation.data, tensor.shape)));
   }
 }
 
-/** Why a value has no axis where none came to it, and none was stopped. */
-export function untouched(shape) {
-  return shape?.length
-    ? "No axis came to it, and none was stopped beside it."
-    : "It has no dimension that could be sharded.";
+/** What to say of a value that has no axis where none came to it, and none was stopped. */
+export function untouched(data, shape) {
+  return shape?.length ? data.untouched : data.scalar;
 }
 
 const keys = new WeakMap();
@@ -50,7 +48,7 @@ export function rowOf(rows, key) {
 }
 
 /**
- * Appends the chains of a row, and what stopped other axes; false where there is neither. With `step`
+ * Appends the chains of a row, what stopped other axes and why dimensions are whole; false for none. With `step`
  * a step is shown by it, else by going to the view.
  */
 export function chainOf(root, row, { propagation, rows, context, step }) {
@@ -59,7 +57,8 @@ export function chainOf(root, row, { propagation, rows, context, step }) {
   const value = data.values[row];
   const chains = propagation.chains(row);
   const stops = value === null ? null : data.stops[value];
-  if (!chains.length && !stops?.length) return false;
+  const whole = value === null ? null : data.whole[value];
+  if (!chains.length && !stops?.length && !whole) return false;
   const follow = (event, go) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
@@ -96,6 +95,7 @@ export function chainOf(root, row, { propagation, rows, context, step }) {
   root.append(
     ...paths(chains, {
       stops,
+      whole: whole?.map((number) => data.reasons[number]),
       source: (number) => {
         const words = shared.source(number);
         return words ? sourceLink(state, words) : null;

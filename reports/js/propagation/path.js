@@ -20,6 +20,7 @@ export function axisText(axis) {
  * @param {object[]} chains of a row, as `Propagation` has them.
  * @param {object} options
  * @param {object[] | null} options.stops what stopped axes; null where nothing did.
+ * @param {string[] | undefined} options.whole why dimensions are whole, where no axis was stopped.
  * @param {(number) => Node | null} options.source a link to a source line.
  * @param {(name) => Node} options.link a link to the step of a number.
  * @param {(row) => Node | null} options.value a link to the row of a value.
@@ -96,9 +97,11 @@ function moveItem(move, { source, link, value }) {
   );
 }
 
-function stopped({ stops, source, place }) {
-  if (!stops?.length) return [];
+function stopped({ stops, whole, source, place }) {
+  const reasons = (whole ?? []).map((words) => el("p", {}, coloured(words)));
+  if (!stops?.length) return reasons;
   return [
+    ...reasons,
     el("h4.path-title", {}, "What stopped other axes"),
     el(
       "ul.stops",

@@ -234,7 +234,7 @@ class PropagationView {
     const step = (number) => this.player.go(number);
     if (!known || !chainOf(content, row, { propagation, rows, context, step })) {
       const words = known
-        ? untouched(rows.get("shape", row))
+        ? untouched(data, rows.get("shape", row))
         : row >= 0
           ? "The compiler has no such value after propagation."
           : `No value of this program is called ${chosen}.`;

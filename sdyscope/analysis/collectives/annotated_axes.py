@@ -23,13 +23,14 @@ from sdyscope.analysis.propagation.components import AxisComponents, HeldAxis, j
 from sdyscope.analysis.propagation.flow import Ref
 from sdyscope.analysis.propagation.openness import Binding, Openness
 from sdyscope.analysis.propagation.pointers import Pointers
-from sdyscope.annotations import Annotation, NamedKind
-from sdyscope.facts.origins import Spec
+from sdyscope.annotations import Annotation
+from sdyscope.facts.origins import OriginAnnotation, OriginRole, Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op
 from sdyscope.graph.op_kinds import BARRIERS, is_elementwise
 from sdyscope.graph.same_dims import same_dims
 from sdyscope.graph.summed_dims import spatial_dims
+from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation, line_of
 from sdyscope.walk import reached
@@ -72,34 +73,28 @@ _Said: TypeAlias = tuple[str, int] | str
 _Dim: TypeAlias = tuple[ValueId, int]
 
 
-class AnnotatedAxis(NamedTuple):
-    """An annotation that an axis of a value comes from.
-
-    Attributes:
-        kind: what is annotated.
-        name: pytree path or scope.
-        spec: what is written there, as JAX writes it.
-        part: the axis, or as much of it as comes from there.
-        source: its line.
-        recorded: whether the partitioner says so; otherwise it was followed.
-        mapped: the function of the `shard_map` that it is on the boundary of, where that is known.
-    """
-
-    kind: NamedKind
-    name: str
-    spec: Spec
-    part: AxisPart
-    source: SourceLocation | None
-    recorded: bool
-    mapped: str = ""
-
-
 class WrittenSpec(NamedTuple):
     """An annotation, how JAX writes it, and the axes of each dimension in it."""
 
     annotation: Annotation
     spec: Spec
     axes: AxesByDim
+
+    def origin(
+        self, axes: tuple[AxisRef, ...], role: OriginRole = "has", *, recorded: bool
+    ) -> OriginAnnotation:
+        """It as where axes come from, or as what a value is needed for."""
+        annotation = self.annotation
+        return OriginAnnotation(
+            annotation.named_kind,
+            annotation.path,
+            self.spec,
+            axes,
+            role,
+            annotation.source,
+            recorded,
+            annotation.mapped,
+        )
 
 
 Keeper: TypeAlias = WrittenSpec | Binding
@@ -151,7 +146,7 @@ class AnnotatedAxes:
 
     def of_value(
         self, value: ValueId, part: AxisPart, calls: tuple[int, ...] = ()
-    ) -> tuple[AnnotatedAxis, ...]:
+    ) -> tuple[OriginAnnotation, ...]:
         """Where an axis of a value comes from; nothing where none was found.
 
         Args:
@@ -168,7 +163,8 @@ class AnnotatedAxes:
             for dim in self._dims(value, part)
             if (written := nearest.get((value, dim))) is not None
         }
-        return tuple(_annotated(written, part, recorded=False) for written in distinct.values())
+        axes = (part.axis(self.decided.mesh),)
+        return tuple(written.origin(axes, recorded=False) for written in distinct.values())
 
     def without(self, value: ValueId, dim: int, part: AxisPart) -> WrittenSpec | None:
         """The nearest annotation of a dimension like this one that says it without an axis.
@@ -492,23 +488,24 @@ class AnnotatedAxes:
         if at is not None:
             yield from ((held, part) for held in self._components_at(at, part).values())
 
-    def together(self, component: HeldAxis, part: AxisPart) -> Iterator[AnnotatedAxis]:
+    def together(self, component: HeldAxis, part: AxisPart) -> Iterator[OriginAnnotation]:
         """All that say an axis on dimensions that hold it together."""
         for written, own in self._by_component.get(component, ()):
             shared = own.shared(part)
             if shared is not None:
-                yield _annotated(written, shared, recorded=self.pointers is not None)
+                axes = (shared.axis(self.decided.mesh),)
+                yield written.origin(axes, recorded=self.pointers is not None)
 
     def of_result(self, index: int) -> WrittenSpec | None:
         """The annotation of a result of the program."""
         return self._on_results.get(index)
 
-    def unreduced(self, value: ValueId, part: AxisPart) -> Iterator[AnnotatedAxis]:
+    def unreduced(self, value: ValueId, part: AxisPart) -> Iterator[OriginAnnotation]:
         """The annotations of a value that say that it is still to be reduced over an axis."""
         for written, own in self._unreduced.get(value, ()):
             shared = own.shared(part)
             if shared is not None:
-                yield _annotated(written, shared, recorded=True)
+                yield written.origin((shared.axis(self.decided.mesh),), recorded=True)
 
     def of_op(self, op: int) -> WrittenSpec | None:
         """The annotation of a constraint, or that is written on any other op."""
@@ -529,7 +526,7 @@ class AnnotatedAxes:
 
     def _recorded(
         self, value: ValueId, part: AxisPart, calls: tuple[int, ...]
-    ) -> Iterator[AnnotatedAxis]:
+    ) -> Iterator[OriginAnnotation]:
         ref = self.decided.at(calls).counterpart(value)
         if self.pointers is None or ref is None:
             return
@@ -539,12 +536,12 @@ class AnnotatedAxes:
                 start = self.pointers.table[self.pointers.pointer(ref, piece)].beginning
                 if start is None:
                     continue
+                axes = (piece.axis(self.decided.mesh),)
                 if start.annotation is not None:
-                    written = self._as_written(start.annotation)
-                    yield _annotated(written, piece, recorded=True)
+                    yield self._as_written(start.annotation).origin(axes, recorded=True)
                 else:
-                    yield AnnotatedAxis(
-                        start.kind, start.name, "", piece, start.source, True, start.mapped
+                    yield OriginAnnotation(
+                        start.kind, start.name, "", axes, "has", start.source, True, start.mapped
                     )
 
     @cached_property
@@ -811,16 +808,3 @@ def _said(keeper: Keeper) -> _Said:
 def _goes_with(kind: str, name: str, source: SourceLocation | None) -> _Said:
     line = None if kind in ("argument", "result") else line_of(source)
     return name if line is None else line
-
-
-def _annotated(written: WrittenSpec, part: AxisPart, *, recorded: bool) -> AnnotatedAxis:
-    annotation = written.annotation
-    return AnnotatedAxis(
-        annotation.named_kind,
-        annotation.path,
-        written.spec,
-        part,
-        annotation.source,
-        recorded,
-        annotation.mapped,
-    )

@@ -20,11 +20,8 @@ Thakur, Rabenseifner and Gropp, "Optimization of collective communication operat
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import get_args
 
 from sdyscope.facts.traffic import CollectiveKind
-
-KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 _TIMES_THE_REST = {"all-gather": 1, "reduce-scatter": 1, "all-to-all": 1, "all-reduce": 2}
 

@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Final, TypedDict
 
-from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxis, Keeper, WrittenSpec
+from sdyscope.analysis.collectives.annotated_axes import Keeper
 from sdyscope.analysis.collectives.boundaries import SHARD_MAP
 from sdyscope.analysis.collectives.communications import Communications
 from sdyscope.analysis.collectives.origin_needs import LOOKING_UP, PRODUCTS, REACHING, Need, kind_of
@@ -186,10 +186,10 @@ class OriginValues:
         return self._together[components]
 
     def grouped(
-        self, annotated_axes: Iterable[AnnotatedAxis], role: OriginRole
+        self, annotated_axes: Iterable[OriginAnnotation], role: OriginRole
     ) -> Iterator[OriginAnnotation]:
-        """Axes by the annotation that they come from."""
-        by_annotation: dict[tuple[object, ...], list[AnnotatedAxis]] = {}
+        """Annotations of one axis each, those alike as one of all their axes."""
+        by_annotation: dict[tuple[object, ...], list[OriginAnnotation]] = {}
         for annotated in annotated_axes:
             key = (
                 annotated.kind,
@@ -199,7 +199,15 @@ class OriginValues:
                 annotated.mapped,
             )
             by_annotation.setdefault(key, []).append(annotated)
-        return (self._joined(each, role) for each in by_annotation.values())
+        return (
+            replace(
+                each[0],
+                axes=tuple(dict.fromkeys(axis for alike in each for axis in alike.axes)),
+                role=role,
+                recorded=all(alike.recorded for alike in each),
+            )
+            for each in by_annotation.values()
+        )
 
     def _wanted(
         self,
@@ -212,17 +220,18 @@ class OriginValues:
     ) -> _Wanted:
         """How a value is needed, with the axes that it ``has``; arguments as of ``of_need``."""
         op, axes = need.op, transfer.axes
+        named = tuple(axis.axis(self.decided.mesh) for axis in axes)
         if op is None:
             result = need.result or 0
             written, wanted = self.annotated.of_result(result), self.around.wanted(result)
             return _Wanted(
-                [] if written is None else [self._needed(written, axes)],
+                [] if written is None else [written.origin(named, "needed", recorded=True)],
                 None if wanted is None else wanted[1],
             )
         if need.output is None and op.is_constraint:
             taken, written = (op.id, 0), self.annotated.of_op(op.id)
             keepers = [] if written is None else [written]
-            needed = [self._needed(keeper, axes) for keeper in keepers]
+            needed = [keeper.origin(named, "needed", recorded=True) for keeper in keepers]
             return _Wanted(needed, self.decided.spec(taken), [taken], axes, keepers)
         if need.output is not None and kind_of(op) == "while":
             needed = self.annotations([need.output], axes, "needed", transfer.calls)
@@ -312,31 +321,16 @@ class OriginValues:
             return ""
         return main.name_of(main.results[index])
 
-    def _joined(
-        self, annotated_axes: Sequence[AnnotatedAxis], role: OriginRole
-    ) -> OriginAnnotation:
-        first = annotated_axes[0]
-        axes = dict.fromkeys(annotated.part.axis(self.decided.mesh) for annotated in annotated_axes)
-        return OriginAnnotation(
-            first.kind,
-            first.name,
-            first.spec,
-            tuple(axes),
-            role,
-            first.source,
-            all(annotated.recorded for annotated in annotated_axes),
-            first.mapped,
-        )
-
     def _keeper(self, keeper: Keeper, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
         """The annotation that keeps axes from another tensor of an op."""
+        mesh = self.decided.mesh
+        named = tuple(axis.axis(mesh) for axis in axes)
         if not isinstance(keeper, Binding):
-            return self._needed(keeper, axes, recorded=False)
-        mesh, sharding = self.decided.mesh, keeper.sharding
+            return keeper.origin(named, "needed", recorded=False)
+        sharding = keeper.sharding
         spec = (
             spec_in(sharding, sharding.rank, mesh) if isinstance(sharding, TensorSharding) else ""
         )
-        named = tuple(axis.axis(mesh) for axis in axes)
         return OriginAnnotation(
             keeper.kind,
             keeper.name,
@@ -346,23 +340,6 @@ class OriginValues:
             keeper.source,
             recorded=True,
             mapped=keeper.mapped,
-        )
-
-    def _needed(
-        self, wanted: WrittenSpec, axes: tuple[AxisPart, ...], *, recorded: bool = True
-    ) -> OriginAnnotation:
-        """The annotation of a constraint or result that a value is needed for."""
-        annotation, mesh = wanted.annotation, self.decided.mesh
-        named = tuple(axis.axis(mesh) for axis in axes)
-        return OriginAnnotation(
-            annotation.named_kind,
-            annotation.path,
-            wanted.spec,
-            named,
-            "needed",
-            annotation.source,
-            recorded=recorded,
-            mapped=annotation.mapped,
         )
 
 

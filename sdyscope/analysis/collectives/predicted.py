@@ -137,8 +137,8 @@ class Predictor:
             devices,
             mesh,
             self._differentiated,
-            tuple(UnreadLine.of(0, text) for text in unread),
-            len(unread),
+            not_understood=tuple(UnreadLine.of(0, text) for text in unread),
+            not_understood_count=len(unread),
             predicted=True,
             partitioner="shardy",
             notes=(

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
-from sdyscope.analysis.collectives.bytes import KINDS, wire_bytes_by_tensor
+from sdyscope.analysis.collectives.bytes import wire_bytes_by_tensor
 from sdyscope.analysis.collectives.instruction_flow import ValuePlace
 from sdyscope.analysis.collectives.made_for import MadeFor, Tags
-from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.scopes import is_differentiated, phase_of, scope_of
 from sdyscope.errors import SdyscopeError
-from sdyscope.facts.traffic import CollectiveKind
+from sdyscope.facts.traffic import KINDS, CollectiveKind, Tally
 from sdyscope.hlo import (
     Computation,
     ExecutionCount,

@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
-from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.collectives.made_for import Moved, NamedAfter, is_partial
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.over_time import PHASES, Phase
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.rematerializations import Rematerialization
-from sdyscope.facts.traffic import CollectiveKind
-from sdyscope.formatters import Summarized
+from sdyscope.facts.traffic import KINDS, CollectiveKind, Tally
+from sdyscope.formatters import Summarized, in_place
 from sdyscope.hlo import Shape, UnreadLine
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.replica_groups import ReplicaGroups
@@ -145,22 +144,8 @@ class Collective:
     line: int
     devices: ReplicaGroups | None = None
 
-    __document__ = (
-        "name",
-        "kind",
-        "axes",
-        "group_size",
-        "count",
-        "unknown_trips",
-        "conditional",
-        "at_most",
-        "asynchronous",
-        "channel_id",
-        "groups",
-        "sent",
-        "received",
-        "parts",
-        "line",
+    __document__ = in_place(
+        conditional=("conditional", "at_most"), groups=("groups", "sent", "received"), devices=()
     )
 
     @property
@@ -192,36 +177,6 @@ class Collective:
     def largest(self) -> Part:
         """The part with the most bytes."""
         return max(self.parts, key=lambda part: part.bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """Some collectives taken together.
-
-    Attributes:
-        count: how many a step runs.
-        tensors: of how many tensors.
-        bytes: bytes of these tensors on one device.
-        sent: bytes that a device sends.
-        received: bytes that it receives.
-    """
-
-    count: int = 0
-    tensors: int = 0
-    bytes: int = 0
-    sent: int = 0
-    received: int = 0
-
-    def with_part(self, collective: Collective, part: Part, first: bool) -> Tally:
-        """With one more tensor; the collective itself is counted with the first of its parts."""
-        times = collective.count
-        return Tally(
-            self.count + times * first,
-            self.tensors + times,
-            self.bytes + times * part.bytes,
-            self.sent + times * part.sent,
-            self.received + times * part.received,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,35 +252,22 @@ class Collectives(Summarized):
     devices: int
     mesh: Mesh | None
     differentiated: bool
+    origins_missing: Remark | str = ""
+    rematerializations: tuple[Rematerialization, ...] = ()
     not_understood: tuple[UnreadLine, ...] = ()
     not_understood_count: int = 0
-    predicted: bool = False
-    rematerializations: tuple[Rematerialization, ...] = ()
-    origins_missing: Remark | str = ""
-    partitioner: Partitioner | None = None
     notes: tuple[Remark | str, ...] = ()
+    predicted: bool = False
+    partitioner: Partitioner | None = None
 
-    __document__ = (
-        "partitioner",
-        "predicted",
-        "devices",
-        "mesh",
-        "differentiated",
-        "total",
-        "by_kind",
-        "by_axes",
-        "by_kind_and_axes",
-        "by_phase",
-        "by_scope",
-        "by_annotation",
-        "collectives",
-        "with_source",
-        "with_origin",
-        "origins_missing",
-        "rematerializations",
-        "not_understood",
-        "not_understood_count",
-        "notes",
+    __document__ = in_place(
+        collectives=("partitioner", "predicted"),
+        differentiated=(
+            *("differentiated", "total", "by_kind", "by_axes", "by_kind_and_axes", "by_phase"),
+            *("by_scope", "by_annotation", "collectives", "with_source", "with_origin"),
+        ),
+        predicted=(),
+        partitioner=(),
     )
 
     def with_parts(self, changed: Callable[[Collective, Part], Part]) -> Collectives:
@@ -402,8 +344,8 @@ class Collectives(Summarized):
                 for annotation in dict.fromkeys(written):
                     first = annotation not in counted
                     counted.add(annotation)
-                    tallies[annotation] = tallies.get(annotation, Tally()).with_part(
-                        collective, part, first
+                    tallies[annotation] = with_part(
+                        tallies.get(annotation, Tally()), collective, part, first
                     )
         return tuple(AnnotationTally(*entry) for entry in _largest_first(tallies).items())
 
@@ -451,12 +393,24 @@ class Collectives(Summarized):
             for part in collective.parts:
                 name = key(collective, part)
                 before = tallies.get(name, Tally())
-                tallies[name] = before.with_part(collective, part, part is largest)
+                tallies[name] = with_part(before, collective, part, part is largest)
         return tallies
 
     def _in_order(self) -> list[Collective]:
         """In the order of the text, so that what sends as much stands in that order everywhere."""
         return sorted(self.collectives, key=lambda collective: collective.line)
+
+
+def with_part(tally: Tally, collective: Collective, part: Part, first: bool) -> Tally:
+    """A tally with one more tensor; the collective itself is counted with its first."""
+    times = collective.count
+    return Tally(
+        tally.count + times * first,
+        tally.tensors + times,
+        tally.bytes + times * part.bytes,
+        tally.sent + times * part.sent,
+        tally.received + times * part.received,
+    )
 
 
 def _largest_first(tallies: dict[_Key, Tally]) -> dict[_Key, Tally]:

@@ -33,15 +33,15 @@ from sdyscope.analysis.profile.traced import known_work, traced_cost, traced_mod
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.calibration import AxisRate, Calibration, ComputeRates
 from sdyscope.facts.measured import CollectiveTime, Measured, TracedProgram
+from sdyscope.facts.traffic import CollectiveKind
+from sdyscope.facts.work import Work
 from sdyscope.hardware.specs import Estimated, EstimateError
+from sdyscope.hlo import HloModule
 from sdyscope.values.mesh import Mesh
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sdyscope.facts.traffic import CollectiveKind
-    from sdyscope.facts.work import Work
-    from sdyscope.hlo import HloModule
 
 #: What has no bytes to send, and takes a second a hop: its time is the hops of the model.
 _HOPS = math.inf, 1.0

@@ -34,7 +34,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.facts.work import Work
-from sdyscope.formatters import Summarized
+from sdyscope.formatters import Summarized, in_place
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_bandwidth, parse_latency
 from sdyscope.hardware.specs import (
@@ -151,7 +151,7 @@ class KindAxesTime:
     time: TimeTally
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class Cost(OfCompiled, Summarized):
     """What a step costs.
 
@@ -198,43 +198,24 @@ class Cost(OfCompiled, Summarized):
     chip: Chip | None
     mesh: Mesh | None
     given: Given
-    collectives: tuple[CollectiveCost, ...]
-    counted: Collectives
-    work: WorkCount
+    step: float | None = None
     compute: Arithmetic
     memory: MemoryTraffic
-    axes: Mapping[str, tuple[Level, ...] | None]
-    pipelines: tuple[Pipeline, ...] = ()
     arguments: tuple[ArgumentCost, ...] = ()
-    step: float | None = None
+    pipelines: tuple[Pipeline, ...] = ()
+    collectives: tuple[CollectiveCost, ...]
+    work: WorkCount
+    counted: Collectives
+    axes: Mapping[str, tuple[Level, ...] | None]
 
-    __document__ = (
-        "predicted",
-        "partitioner",
-        "hardware",
-        "device_kind",
-        "devices",
-        "chip",
-        "mesh",
-        "differentiated",
-        "limit",
-        "roofs",
-        "overlapped",
-        "sequential",
-        "step",
-        "compute",
-        "memory",
-        "arguments",
-        "communication",
-        "pipelines",
-        "by_axes",
-        "by_kind_and_axes",
-        "by_phase",
-        "by_scope",
-        "collectives",
-        "work",
-        "not_understood_count",
-        "notes",
+    __document__ = in_place(
+        compiled=("predicted", "partitioner", "hardware", "device_kind", "devices"),
+        given=("differentiated", "limit", "roofs", "overlapped", "sequential"),
+        pipelines=(
+            *("communication", "pipelines", "by_axes", "by_kind_and_axes", "by_phase", "by_scope"),
+        ),
+        counted=("not_understood_count", "notes"),
+        axes=(),
     )
 
     @property
@@ -546,10 +527,7 @@ def predicted_cost_document(
         work=work,
         compute=arithmetic(work, None, chip, devices_a_chip, _of_matmuls(given.compute)),
         memory=reading,
-        axes={
-            axis.name: linker.levels((AxisRef(axis.name),))
-            for axis in (() if mesh is None else mesh.axes)
-        },
+        axes=linker.by_axis,
         arguments=_read_once(held, reading.bandwidth),
     )
     longest = sorted(program_cost.collectives, key=lambda timed: -(timed.seconds or 0.0))
@@ -674,10 +652,7 @@ def cost(
         work=work,
         compute=arithmetic(work, by_xla.get("flops"), chip, devices_a_chip, given.compute),
         memory=memory(work, by_xla.get("bytes accessed"), chip, devices_a_chip, given.compute),
-        axes={
-            axis.name: linker.levels((AxisRef(axis.name),))
-            for axis in (() if mesh is None else mesh.axes)
-        },
+        axes=linker.by_axis,
         pipelines=pipelines(module, mesh),
     )
 
@@ -715,6 +690,12 @@ class _Linker:
             if levels is None
             else group_seconds(collective.kind, collective.bytes, levels, self.chip),
         )
+
+    @property
+    def by_axis(self) -> dict[str, tuple[Level, ...] | None]:
+        """The levels of each mesh axis alone."""
+        axes = () if self.mesh is None else self.mesh.axes
+        return {axis.name: self.levels((AxisRef(axis.name),)) for axis in axes}
 
     def levels(self, axes: tuple[AxisRef, ...] | None) -> tuple[Level, ...] | None:
         """The levels, from the inside out; None where they are not known."""

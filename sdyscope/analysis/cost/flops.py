@@ -41,9 +41,7 @@ _CONTRACTING = re.compile(r'"lhs_contracting_dimensions":\[([^\]]*)\]')
 
 def elementwise_flops(instruction: Instruction) -> int:
     """Operations of an elementwise op, or of what is counted like one; 0 of everything else."""
-    if instruction.opcode in _COUNTED:
-        return sum(math.prod(leaf.dimensions) for leaf in instruction.shape.leaves)
-    return 0
+    return instruction.shape.count if instruction.opcode in _COUNTED else 0
 
 
 def estimated_flops(computation: Computation, instruction: Instruction) -> int:
@@ -79,9 +77,7 @@ def window_size(instruction: Instruction) -> int:
 
 def transcendentals(instruction: Instruction) -> int:
     """Transcendental functions that an op computes."""
-    if instruction.opcode in TRANSCENDENTAL:
-        return sum(math.prod(leaf.dimensions) for leaf in instruction.shape.leaves)
-    return 0
+    return instruction.shape.count if instruction.opcode in TRANSCENDENTAL else 0
 
 
 def matmul_flops(computation: Computation, instruction: Instruction) -> int | None:

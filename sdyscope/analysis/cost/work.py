@@ -197,7 +197,7 @@ class _Counter:
         if instruction.opcode in _APPLIED:
             return self.applied(computation, instruction)
         if instruction.opcode in ("all-reduce", "all-reduce-start", "reduce-scatter"):
-            return Work(other=sum(math.prod(leaf.dimensions) for leaf in instruction.shape.leaves))
+            return Work(other=instruction.shape.count)
         functions = transcendentals(instruction)
         if functions:
             return Work(transcendentals=functions)

@@ -16,12 +16,12 @@ from functools import partial
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.routes import route_of
-from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.facts.differences import Change
 from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.over_time import Phase
-from sdyscope.facts.traffic import CollectiveKind
+from sdyscope.facts.traffic import CollectiveKind, Tally
 from sdyscope.values.mesh import AxisRef, renamed_axes
 from sdyscope.values.source import SourceLocation, named_line_of
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.collectives.totals import Collectives, Tally
+from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.diff.causes import Cause, Causes
 from sdyscope.analysis.diff.collectives import (
     CollectiveDifference,
@@ -14,15 +14,15 @@ from sdyscope.analysis.diff.collectives import (
     collective_differences,
     kind_axes_differences,
 )
-from sdyscope.analysis.diff.entries import Entries, compared_entries
-from sdyscope.analysis.diff.memory import memory_rows
+from sdyscope.analysis.diff.entries import compared_entries, memory_rows
 from sdyscope.analysis.diff.propagated import PropagatedSide, propagated_diff
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
-from sdyscope.facts.differences import Across, MemoryRow, TensorDifference
+from sdyscope.facts.differences import Across, Entries, MemoryRow, TensorDifference
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
+from sdyscope.facts.traffic import Tally
 from sdyscope.formatters import Summarized, in_place
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
@@ -63,21 +63,11 @@ class CompiledSide:
     memory_missing: str = ""
     error: CompilerError | None = None
 
-    __document__ = (
-        "label",
-        "partitioner",
-        "hardware",
-        "device_kind",
-        "devices",
-        "mesh",
-        "total",
-        "dtypes",
-        "rematerializations",
-        "unread",
-        "failure",
-        "origins_missing",
-        "memory_missing",
-        "notes",
+    __document__ = in_place(
+        collectives=("partitioner", "hardware", "device_kind", "devices", "mesh"),
+        compiled=("total", "dtypes", "rematerializations", "unread"),
+        memory=("failure",),
+        error=("notes",),
     )
 
     @property

@@ -1,4 +1,4 @@
-"""Arguments and results of two compiled programs: which are sharded or stored differently.
+"""What a device holds of two compiled programs: arguments and results, and bytes side by side.
 
 Where a program does not say how an argument or result is sharded, as the text of one does not of
 results, it is not compared, unless what a device holds of it already differs.
@@ -6,53 +6,13 @@ results, it is not compared, unless what a device holds of it already differs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.memory.memory import Held, HeldKind, Memory
-from sdyscope.facts.differences import NotCompared
-
-EntryChange: TypeAlias = Literal[
-    "type", "sharding", "memory", "layout", "buffer", "only in a", "only in b"
-]
-"""What is not the same: shape or element type alone; the placement or the block that a device
-holds; the memory that it is in; the order of its dimensions there and their tiles; whose buffer it
-is in, or whether its buffer was donated; or that only one side has it."""
-
-
-@dataclass(frozen=True, slots=True)
-class EntryDifference:
-    """An argument or result that is not the same on both sides.
-
-    Attributes:
-        kind: what it is.
-        name: its pytree path.
-        change: what is not the same.
-        a: what a device holds of it on the first side; None where only the second has it.
-        b: what a device holds of it on the second side; None where only the first has it.
-    """
-
-    kind: HeldKind
-    name: str
-    change: EntryChange
-    a: Held | None
-    b: Held | None
-
-
-@dataclass(frozen=True, slots=True)
-class Entries:
-    """Arguments and results of both sides.
-
-    Attributes:
-        same: how many are sharded and stored alike.
-        different: those that are not.
-        not_compared: those of which nobody says.
-    """
-
-    same: int = 0
-    different: tuple[EntryDifference, ...] = ()
-    not_compared: tuple[NotCompared, ...] = ()
+from sdyscope.facts.differences import Entries, EntryChange, EntryDifference, MemoryRow, NotCompared
+from sdyscope.facts.memory import GroupName, MemoryPart
 
 
 def compared_entries(a: Memory, b: Memory, *, by_name: bool) -> Entries:
@@ -118,11 +78,7 @@ def _stored_change(held: Held, other: Held, *, buffers: bool) -> EntryChange | N
 
 def _donated(memory: Memory) -> int:
     """Bytes of results that lie in arguments' buffers."""
-    return sum(
-        tensor.stored.bytes
-        for tensor in memory.tensors
-        if tensor.kind == "result" and tensor.shares
-    )
+    return sum(group.shared for group in memory.groups if group.kind == "result")
 
 
 def _pairs(a: Memory, b: Memory, *, by_name: bool) -> Iterator[tuple[Held | None, Held | None]]:
@@ -153,3 +109,54 @@ def _key(held: Held, by_name: bool) -> tuple[object, ...]:
 
 def _is_unnamed(held: Held) -> bool:
     return held.name == f"{held.kind} {held.number}"
+
+
+def memory_rows(a: Memory | None, b: Memory | None) -> tuple[MemoryRow, ...]:
+    """Groups of arguments and results, then what the compiler says that a device needs.
+
+    Where one side is a compiled program's text, arguments and results are all that is known, and
+    results have no names.
+    """
+    if a is None or b is None:
+        return ()
+    texts = a.is_text or b.is_text
+    ours, theirs = _groups(a, texts), _groups(b, texts)
+    rows = [MemoryRow(*key, ours.get(key), theirs.get(key)) for key in {**ours, **theirs}]
+    rows.sort(key=lambda row: row.kind)
+    needed_a, needed_b = _needed(a, texts), _needed(b, texts)
+    rows += [
+        MemoryRow(
+            "total" if part is MemoryPart.TOTAL else "needed",
+            part,
+            needed_a.get(part),
+            needed_b.get(part),
+        )
+        for part in {**needed_a, **needed_b}
+    ]
+    return tuple(rows)
+
+
+def aliases(rows: Iterable[MemoryRow]) -> int:
+    """Bytes of results in the buffers of donated arguments, on both sides."""
+    return sum((row.a or 0) + (row.b or 0) for row in rows if row.name is MemoryPart.ALIASES)
+
+
+_GroupKey: TypeAlias = tuple[Literal["argument", "result"], GroupName | MemoryPart]
+
+
+def _groups(memory: Memory, texts: bool) -> dict[_GroupKey, int]:
+    held: Counter[_GroupKey] = Counter()
+    for group in memory.groups:
+        of_text = texts and group.kind == "result"
+        held[group.kind, MemoryPart.RESULTS if of_text else group.title] += group.stored
+    return dict(held)
+
+
+def _needed(memory: Memory, texts: bool) -> dict[MemoryPart, int]:
+    if texts:
+        return {MemoryPart.TOTAL: memory.stored}
+    analysis = memory.compiled.memory
+    if analysis is None:
+        return {}
+    counts = {part: analysis.part(part) for part in MemoryPart}
+    return {part: count for part, count in counts.items() if count or part is not MemoryPart.HOST}

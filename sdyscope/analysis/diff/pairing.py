@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from sdyscope.annotations import Annotation
+from sdyscope.facts.program import RequestedTensor
 from sdyscope.facts.recorded import RecordedProgram
 
 _Item = TypeVar("_Item")
@@ -148,18 +150,7 @@ def paired_by(
     return rest, [item for others in waiting.values() for item in others], pairs
 
 
-class _Boundary(Protocol):
-    @property
-    def kind(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def index(self) -> int | None: ...
-    @property
-    def ordinal(self) -> int: ...
-
-
-_Tensor = TypeVar("_Tensor", bound=_Boundary)
+_Tensor = TypeVar("_Tensor", bound=Annotation | RequestedTensor)
 
 
 def boundary_numbers(

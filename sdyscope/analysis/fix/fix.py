@@ -32,6 +32,7 @@ from sdyscope.analysis.fix.rewrites import mesh_sizes
 from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Remedy, Verdict
 from sdyscope.analysis.fix.workshop import Rebuild, Workshop
 from sdyscope.analysis.memory.memory import memory_of
+from sdyscope.analysis.naming.next_values import pairs_of_table
 from sdyscope.analysis.naming.structure import compute_alike
 from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Prediction
 from sdyscope.analysis.trials.traffic import traffic
@@ -124,6 +125,37 @@ def fixed(
         )
     fixer = _Fixer(program, rebuild, on, focus, effort, devices, root, alone, notify)
     return fixer.run(plan)
+
+
+def moved_results(
+    program: Staged, edited: Staged, on: Hardware | str | None
+) -> Iterator[MovedResult]:
+    """The results that an edited program leaves elsewhere, as the compiler says of both."""
+    before, after = (memory_of(each, "shardy", on) for each in (program, edited))
+    given = [
+        {held.name: held.placement for held in memory.tensors if held.kind == "argument"}
+        for memory in (before, after)
+    ]
+    arguments = _next_values(program)
+    for entry in compared_entries(before, after, by_name=True).different:
+        if entry.kind == "result" and entry.change == "sharding" and entry.a and entry.b:
+            argument = arguments.get(entry.name, "")
+            was, then = (placements.get(argument) for placements in given)
+            is_fed = was == entry.a.placement and then != entry.b.placement
+            fed = argument if is_fed else ""
+            yield MovedResult(entry.name, entry.a.sharding, entry.b.sharding, fed)
+
+
+def _next_values(program: Staged) -> Mapping[str, str]:
+    """Of each result that certainly is an argument's next value that argument, by path."""
+    tensors = program.tensors
+    pairs = pairs_of_table(tensors, ("shardy", program.graph("shardy")))
+    paths = {(row.kind, row.index): row.path for row in tensors.tensors}
+    return {
+        paths["result", result]: paths["argument", argument]
+        for result, (argument, relation) in pairs.items()
+        if relation == "next value"
+    }
 
 
 class _Fixer:
@@ -733,16 +765,9 @@ class _Fixer:
             patch,
             edited.texts,
             before,
-            tuple(self.moved(edited.program)),
+            tuple(moved_results(self.program, edited.program, self.on)),
             edited.after.sends_more_from(self.before),
         )
-
-    def moved(self, edited: Staged) -> Iterator[MovedResult]:
-        """The results that an edited program leaves elsewhere, as the compiler says of both."""
-        before, after = (memory_of(each, "shardy", self.on) for each in (self.program, edited))
-        for entry in compared_entries(before, after, by_name=True).different:
-            if entry.kind == "result" and entry.change == "sharding" and entry.a and entry.b:
-                yield MovedResult(entry.name, entry.a.sharding, entry.b.sharding)
 
     def figures(self, program: Staged, prediction: Prediction) -> Figures:
         """What a compiled program sends, holds and takes."""

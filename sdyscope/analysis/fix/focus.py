@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.collectives.totals import Collective, Collectives
 from sdyscope.analysis.diff.sides import FIRST_DIFFERENCE, partitioners_differ
 from sdyscope.analysis.propagation.explain import Explainer
 from sdyscope.errors import TargetError
 from sdyscope.facts.edits import EditKind, SourceEdit
 from sdyscope.facts.tensors import TensorTable
+from sdyscope.facts.traffic import KINDS
 from sdyscope.staged import Staged
 from sdyscope.values.source import SourceLocation
 

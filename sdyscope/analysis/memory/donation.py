@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.memory.held import Held
 from sdyscope.analysis.naming.next_values import next_values, numbered, only_moves
 from sdyscope.facts.findings import (
     DonationDropped,
@@ -14,6 +13,7 @@ from sdyscope.facts.findings import (
     Stored,
     WhyUnused,
 )
+from sdyscope.facts.memory import Held
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.graph import OpGraph

@@ -13,8 +13,6 @@ from typing import Literal
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.memory.donation import dropped_donations, unused_donations, with_shares
-from sdyscope.analysis.memory.held import Held as Held
-from sdyscope.analysis.memory.held import HeldKind as HeldKind
 from sdyscope.analysis.memory.held import held, held_block, rows_held
 from sdyscope.analysis.memory.options import OfHeld, with_options
 from sdyscope.analysis.memory.predicted import PredictedMemory, predicted_memory
@@ -24,13 +22,15 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis, OfCompiled
 from sdyscope.facts.findings import Observation
+from sdyscope.facts.memory import Held as Held
+from sdyscope.facts.memory import HeldKind as HeldKind
 from sdyscope.facts.memory import Sureness
 from sdyscope.facts.over_time import Fit, MemoryOverTime, PeakRemedy, Varied
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import TensorTable
 from sdyscope.facts.zero import TrainingState
-from sdyscope.formatters import Summarized
+from sdyscope.formatters import Summarized, in_place
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
 from sdyscope.values.entry_layout import EntryLayout, read_entry_layout
@@ -65,29 +65,19 @@ class Memory(OfCompiled, OfHeld, Summarized):
     """
 
     compiled: Compiled
-    tensors: tuple[Held, ...]
-    groups: tuple[Group, ...]
-    results_table: int
     equal: bool | None
+    results_table: int
+    groups: tuple[Group, ...]
+    tensors: tuple[Held, ...]
     findings: tuple[Observation, ...]
 
-    __document__ = (
-        "partitioner",
-        "hardware",
-        "device_kind",
-        "devices",
-        "compile_seconds",
-        "compiler",
-        "total",
-        "stored",
-        "equal",
-        "results_table",
-        "groups",
-        "tensors",
-        "savings",
-        "rematerializations",
-        "findings",
-        "notes",
+    __document__ = in_place(
+        compiled=(
+            *("partitioner", "hardware", "device_kind", "devices", "compile_seconds", "compiler"),
+            *("total", "stored"),
+        ),
+        tensors=("tensors", "savings", "rematerializations"),
+        findings=("findings", "notes"),
     )
 
     @property
@@ -264,7 +254,7 @@ def memory(table: TensorTable | None, compiled: Compiled, mesh: Mesh | None = No
         *(() if table is None else dropped_donations(table)),
         *([] if equal is not False else [bytes_differ(every, compiled)]),
     ]
-    return Memory(compiled, tuple(every), groups(every), results_table, equal, tuple(findings))
+    return Memory(compiled, equal, results_table, groups(every), tuple(every), tuple(findings))
 
 
 def _blocks(compiled: Compiled, layout: EntryLayout) -> Iterator[Held]:

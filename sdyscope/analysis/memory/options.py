@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.memory.held import Held, Option
-from sdyscope.facts.memory import Redundant
+from sdyscope.facts.memory import Held, Option, Redundant
 from sdyscope.values.sharding import (
     UNCONSTRAINED,
     NamedSharding,

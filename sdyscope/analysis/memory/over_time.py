@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 
-from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.analysis.naming.next_values import next_values
 from sdyscope.analysis.naming.paths import Leaf, mirrored, pattern
@@ -42,6 +41,7 @@ from sdyscope.facts.over_time import (
     Phase,
     Stretch,
 )
+from sdyscope.facts.traffic import KINDS
 from sdyscope.graph import OpGraph
 from sdyscope.hardware.specs import chip_of
 from sdyscope.hlo import Instruction, trip_count

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.memory.held import Held, HeldKind, held_propagated, rows_held
+from sdyscope.analysis.memory.held import held_propagated, rows_held
 from sdyscope.analysis.memory.options import OfHeld, with_options
 from sdyscope.analysis.memory.totals import Group, groups
 from sdyscope.errors import CompilerError
+from sdyscope.facts.memory import Held, HeldKind
 from sdyscope.facts.program import Partitioner
 from sdyscope.formatters import Summarized
 from sdyscope.graph import Argument, Result

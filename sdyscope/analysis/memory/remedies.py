@@ -15,12 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sdyscope.analysis.memory.donation import not_donated
-from sdyscope.analysis.memory.held import Held
 from sdyscope.analysis.memory.memory import Memory, memory_of
 from sdyscope.analysis.memory.options import cut_further, saved_together
 from sdyscope.analysis.memory.over_time import over_time_of
 from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.errors import ConversionError, SdyscopeError
+from sdyscope.facts.memory import Held
 from sdyscope.facts.over_time import MemoryOverTime, PeakRemedy
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor
@@ -335,6 +335,7 @@ def half_batch(
                     hopes,
                     partitioner,
                     sizes=(size, size // 2),
+                    certain=bool(known.certain),
                 )
                 return remedy, lambda smaller=smaller: smaller
     return None

@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sdyscope.analysis.memory.held import Held, HeldKind
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.findings import Observation, OtherBytes
-from sdyscope.facts.memory import GroupName
+from sdyscope.facts.memory import GroupName, Held, HeldKind
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.entry_layout import EntryLayout, MemorySpace, StoredArray
 

@@ -26,7 +26,8 @@ class Batches:
 
     Attributes:
         certain: those that are called like one, and the whole numbers of a train step.
-        possible: the same; where there are none, other whole numbers, or else all inputs.
+        possible: the same; where there are none, other whole numbers, or else, of what is
+            differentiated, all inputs: without a backward pass nothing tells parameters from them.
         inputs: all that is not kept from step to step: what is of the batch's size, as masks are,
             and parameters that are not trained.
     """
@@ -71,7 +72,7 @@ def batches(arguments: Sequence[Leaf], kept: Collection[int], *, differentiated:
         for group in arguments[number].keys[:1]
         if group not in groups and (is_called(group) or (is_training and number in whole))
     )
-    return Batches(certain, certain or whole or inputs, inputs)
+    return Batches(certain, certain or whole or (inputs if differentiated else ()), inputs)
 
 
 def _in_tree(leaf: Leaf) -> tuple[object, ...]:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TypeAlias
 
-from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
@@ -55,6 +54,7 @@ from sdyscope.facts.measured import (
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.schedule import Lane, Schedule, Segment
+from sdyscope.facts.traffic import KINDS
 from sdyscope.facts.work import Work
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import Instruction

@@ -24,7 +24,7 @@ from sdyscope.facts.counterfactuals import (
 )
 from sdyscope.facts.decided import DecidedValue, ExplanationNote
 from sdyscope.facts.failures import Failure, failures
-from sdyscope.facts.moves import Absence, Chain
+from sdyscope.facts.moves import Absence, Chain, Closed
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import NamedValue, Propagated, PropagatedValue, ValueId
 from sdyscope.staged import Staged
@@ -47,6 +47,8 @@ class Explanation:
         chains: for each axis on each dimension, how it came there (Shardy only).
         absences: for each axis that a neighbouring tensor has and this value could have had, what
             stopped it (Shardy only).
+        closed: of each dimension without an axis the annotation that lets it take none, if there
+            is one (Shardy only).
         notes: what else there is to know.
         counterfactual: what brings its axes and what would change its sharding, where that was
             asked for.
@@ -60,6 +62,7 @@ class Explanation:
     before: Mapping[Partitioner, DecidedValue]
     chains: tuple[Chain, ...]
     absences: tuple[Absence, ...]
+    closed: tuple[Closed, ...] = ()
     notes: tuple[ExplanationNote, ...] = ()
     counterfactual: Counterfactual | None = None
     unanswered: str = ""
@@ -150,6 +153,8 @@ class Explainer:
         op = self.graph.ops[named.id[0]]
         chains: tuple[Chain, ...] = ()
         absences: tuple[Absence, ...] = ()
+        closed: tuple[Closed, ...] = ()
+        notes = [*self._notes(propagated_value, decided)]
         if propagated_value.node is not None and self.propagated.partitioner == "shardy":
             ref: Ref | None = (propagated_value.node, propagated_value.result)
             if op.is_result:
@@ -157,10 +162,12 @@ class Explainer:
             if ref is not None:
                 chains = tuple(map(self.pointers.chain, self.pointers.held(propagated_value)))
                 absences = self.obstacles.absences(ref)
-        notes = tuple(self._notes(propagated_value, decided))
+                closed = self.obstacles.closed(ref)
+                if not (absences or closed or self.flow.parts(self.flow.root(ref))):
+                    notes.append(ExplanationNote("untouched" if named.shape else "no dimension"))
         by = {self.propagated.partitioner: decided}
         callers = self.graph.ways_to(op)
-        return Explanation(named, by, {}, chains, absences, notes, callers=callers)
+        return Explanation(named, by, {}, chains, absences, closed, tuple(notes), callers=callers)
 
     def _notes(
         self, propagated_value: PropagatedValue, decided: DecidedValue
@@ -176,15 +183,15 @@ class Explainer:
             yield ExplanationNote("not recorded")
         elif not self.propagated.steps:
             yield ExplanationNote("no steps")
-        elif cut := self._cut(propagated_value):
-            yield ExplanationNote("parts of axes", tuple(map(str, cut)))
+        elif (cut := self.cut(propagated_value)) is not None:
+            yield cut
 
-    def _cut(self, result: PropagatedValue) -> list[AxisRef]:
+    def cut(self, result: PropagatedValue) -> ExplanationNote | None:
         """The parts of axes of a returned value that Shardy has taken off the result of main."""
         op = self.graph.ops[result.id[0]]
         returned = self.graph.returned.get(op.result) if op.is_result else None
         value = None if returned is None else self.propagated.values.get(returned)
-        axes = [
+        axes: list[dict[AxisRef, None]] = [
             {
                 axis: None
                 for dim in each.sharding.dim_shardings
@@ -195,7 +202,8 @@ class Explainer:
             else {}
             for each in (value, result)
         ]
-        return [axis for axis in axes[0] if axis not in axes[1]]
+        cut = tuple(str(axis) for axis in axes[0] if axis not in axes[1])
+        return ExplanationNote("parts of axes", cut) if cut else None
 
 
 def explain_document(

@@ -20,7 +20,16 @@ from sdyscope.analysis.propagation.openness import Openness
 from sdyscope.analysis.propagation.pointers import HeldPart, Pointers
 from sdyscope.analysis.propagation.stops import Beside, Case, Stops
 from sdyscope.annotations import Annotation
-from sdyscope.facts.moves import Absence, FlowingTensor, NoFactor, NoRule, Reason, Stop, TensorDim
+from sdyscope.facts.moves import (
+    Absence,
+    Closed,
+    FlowingTensor,
+    NoFactor,
+    NoRule,
+    Reason,
+    Stop,
+    TensorDim,
+)
 from sdyscope.graph import Op
 from sdyscope.graph.op_kinds import BARRIERS, BRANCHES, CONSTRAINTS, LOOPS, REGIONS, TERMINATORS
 from sdyscope.values.propagation_edges import EdgeNodeType
@@ -79,6 +88,17 @@ class Obstacles:
                     absences[key] = absence
         return tuple(absences.values())
 
+    def closed(self, value: Ref) -> tuple[Closed, ...]:
+        """Of each dimension of a value that has no axis what closes it, where something does."""
+        ref = self.flow.root(value)
+        held = {dimension for dimension, _ in self.flow.parts(ref)}
+        whole = (each for each in range(self._rank(ref)) if each not in held)
+        closing = (self.stops.openness.closed_by(ref, each) for each in whole)
+        return tuple(each for each in closing if each is not None)
+
+    def _rank(self, ref: Ref) -> int:
+        return len(self.flow.graph.ops[ref[0]].types[ref[1]].shape or ())
+
     # What is beside a value.
 
     def _beside(self, ref: Ref) -> Iterator[tuple[Beside, _Missing]]:
@@ -117,7 +137,7 @@ class Obstacles:
     ) -> Iterator[tuple[Beside, _Missing]]:
         kind: EdgeNodeType = "result" if slot[0] == "operand" else "operand"
         own: Slot = (kind, 0)
-        rule = identity_rule(len(self.flow.graph.ops[ref[0]].types[ref[1]].shape or ()))
+        rule = identity_rule(self._rank(ref))
         for dimension, part, missing in self._not_shared(rule, ref, own, other, slot):
             if part.name in op.manual_axes:
                 continue  # the program itself decides about it inside, and a boundary outside

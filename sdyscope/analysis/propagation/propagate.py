@@ -29,6 +29,7 @@ from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.facts.sharded import Sharded, byte_count, requested_open_dims, requested_sharding
 from sdyscope.facts.tensors import Tensor, TensorTable
+from sdyscope.formatters import in_place
 from sdyscope.staged import Staged
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
@@ -79,22 +80,7 @@ class ProgramValue:
     same: bool | None
     ids: Mapping[Partitioner, ValueId]
 
-    __document__ = (
-        "section",
-        "name",
-        "kind",
-        "primitive",
-        "ssa",
-        "shape",
-        "dtype",
-        "bytes",
-        "source",
-        "written",
-        "requested",
-        "propagated",
-        "as_requested",
-        "same",
-    )
+    __document__ = in_place(dtype=("dtype", "bytes"), ids=())
 
     @property
     def bytes(self) -> int | None:

@@ -123,7 +123,7 @@ class Trial:
     why: Remark | str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Search:
     """What a search found: the document of `sdyscope search --json`.
 
@@ -161,60 +161,33 @@ class Search:
         account: what is not known of the program.
     """
 
-    space: Space
-    rates: Rates
-    limit: int | None
-    seed: int
-    start: Candidate
-    best: Candidate
-    front: tuple[Candidate, ...]
-    partitioned: tuple[Candidate, ...]
-    tried: int
-    near: int
-    refused: int
-    refusal: str
-    seconds: float
-    check_seconds: float
-    crashed: int = 0
-    crash: Crash | None = None
-    compiled_start: CompiledCandidate | None = None
-    trials: tuple[Trial, ...] = ()
-    notes: tuple[Remark | str, ...] = ()
+    schema: Literal["sdyscope.search/2"] = "sdyscope.search/2"
     name: str = ""
     jax_version: str = ""
     meshes: Mapping[str, Mesh] = field(default_factory=dict)
-    account: Account = field(default_factory=Account)
+    space: Space
+    tried: int
+    near: int
+    partitioned: tuple[Candidate, ...]
+    refused: int
+    refusal: str
+    crashed: int = 0
+    crash: Crash | None = None
+    seconds: float
+    check_seconds: float
+    seed: int
+    limit: int | None
+    rates: Rates
+    start: Candidate
+    best: Candidate
+    front: tuple[Candidate, ...]
+    compiled_start: CompiledCandidate | None = None
+    trials: tuple[Trial, ...] = ()
+    notes: tuple[Remark | str, ...] = ()
     patch: Fix | None = None
-    schema: Literal["sdyscope.search/2"] = "sdyscope.search/2"
+    account: Account = field(default_factory=Account)
 
-    __document__ = (
-        "schema",
-        "name",
-        "jax_version",
-        "meshes",
-        "space",
-        "outcome",
-        "tried",
-        "near",
-        "checked",
-        "refused",
-        "refusal",
-        "crashed",
-        "crash",
-        "seconds",
-        "check_seconds",
-        "seed",
-        "limit",
-        "rates",
-        "start",
-        "chosen",
-        "front",
-        "compiled_start",
-        "trials",
-        "notes",
-        "patch",
-        "account",
-    )
+    __document__ = in_place(space=("space", "outcome"), partitioned=("checked",), best=("chosen",))
 
     @property
     def plan(self) -> tuple[Setting, ...]:

@@ -18,6 +18,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import Traffic
 from sdyscope.graph import OpGraph, build
 from sdyscope.hardware.names import Hardware
+from sdyscope.hlo import read_hlo
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding, PartitionSpec
@@ -171,7 +172,6 @@ class Trials:
         """
         from sdyscope.analysis.collectives.on_cpu import collectives_on_cpu
         from sdyscope.analysis.collectives.read import collectives
-        from sdyscope.hlo import read_hlo
         from sdyscope.stages.compiled.spmd import spmd
         from sdyscope.stages.propagated.annotate import annotate
 

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
+from sdyscope.formatters import in_place
 from sdyscope.values.source import PathWords, SourceLocation
 
 VerifiedStage: TypeAlias = Literal[
@@ -167,16 +168,7 @@ class VerifyDocument:
     not_verified: tuple[NotVerified, ...]
     accounts: Mapping[str, Account] = field(default_factory=dict)
 
-    __document__ = (
-        "schema",
-        "target",
-        "jax",
-        "jaxlib",
-        "agrees",
-        "programs",
-        "not_verified",
-        "accounts",
-    )
+    __document__ = in_place(jaxlib=("jaxlib", "agrees"))
 
     @property
     def not_known(self) -> bool:

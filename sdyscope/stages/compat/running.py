@@ -56,10 +56,8 @@ def call_arguments(
     fun: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments without those that `fun`, a jitted function, holds static."""
-    info = getattr(fun, "_jit_info", None)
-    numbers = getattr(info, "static_argnums", ())
-    static = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
-    names = frozenset(getattr(info, "static_argnames", ()))
+    names = frozenset(getattr(getattr(fun, "_jit_info", None), "static_argnames", ()))
+    static = _static_numbers(fun, len(args))
     return (
         tuple(value for number, value in enumerate(args) if number not in static),
         {name: value for name, value in kwargs.items() if name not in names},
@@ -82,12 +80,15 @@ def with_static_arguments(
         values: the other values, as `call_arguments` gives them.
         named: likewise, by name.
     """
-    info = getattr(fun, "_jit_info", None)
-    numbers = getattr(info, "static_argnums", ())
-    static = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
-    left = iter(values)
+    static, left = _static_numbers(fun, len(args)), iter(values)
     full = tuple(value if number in static else next(left) for number, value in enumerate(args))
     return full, {**kwargs, **named}
+
+
+def _static_numbers(fun: Any, count: int) -> set[int]:
+    """Which of so many arguments in a row a jitted function holds static."""
+    numbers = getattr(getattr(fun, "_jit_info", None), "static_argnums", ())
+    return {n % count for n in numbers if -count <= n < count}
 
 
 def lowering_devices(lowered: Any) -> tuple[Any, ...] | None:

@@ -22,6 +22,7 @@ from jaxlib import _jax, xla_client
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
+from sdyscope.hardware.topology import DimensionName, Topology, topology_of
 from sdyscope.process import lifeline
 from sdyscope.stages import compat, inspections
 from sdyscope.stages.compile_options import (
@@ -30,7 +31,7 @@ from sdyscope.stages.compile_options import (
     compiled_with,
     memory_statistics,
 )
-from sdyscope.stages.compiled import buffer_assignment, places
+from sdyscope.stages.compiled import buffer_assignment
 from sdyscope.stages.compiled.topology import compile_devices
 from sdyscope.words.counts import counted
 
@@ -138,7 +139,7 @@ def _compiled(
             f"{counted(num_partitions, 'device')}.",
             hint="Give a --mesh of as many devices, or other hardware.",
         )
-    where = places.topology(devices)
+    where = topology(devices)
     kind = {
         "device_kind": devices[0].device_kind,
         "topology": None if where is None else [astuple(digit) for digit in where.digits],
@@ -265,3 +266,38 @@ def _of_module(proto: Any) -> list[Any]:
         (each.v3_to_v2_sharding() if hasattr(each, "v3_to_v2_sharding") else each).to_proto()
         for each in sharding.tuple_elements() or [sharding]
     ]
+
+
+_TPU: Sequence[DimensionName] = ("slice", "z", "y", "x", "core")
+_GPU: Sequence[DimensionName] = ("slice", "host", "gpu")
+
+
+def topology(devices: Sequence[Any]) -> Topology | None:
+    """Where devices stand, in the order in which a program numbers its partitions.
+
+    Returns:
+        None for CPUs, and where devices tell no places or none that are digits of their number.
+    """
+    try:
+        match devices[0].platform:
+            case "tpu":
+                return topology_of(_TPU, [_of_tpu(device) for device in devices])
+            case "cuda" | "gpu":
+                return topology_of(_GPU, [_of_gpu(device) for device in devices])
+    except (AttributeError, TypeError, ValueError):
+        # What a device tells of its place differs between plugins.
+        return None
+    return None
+
+
+def _of_tpu(device: Any) -> tuple[int, ...]:
+    x, y, z = device.coords
+    return (getattr(device, "slice_index", None) or 0, z, y, x, device.core_on_chip)
+
+
+def _of_gpu(device: Any) -> tuple[int, ...]:
+    """Ahead of time a GPU has coordinates; one that is there has a process and a number in it."""
+    coords = getattr(device, "coords", None)
+    if coords is not None and len(coords) == len(_GPU):
+        return tuple(coords)
+    return (0, device.process_index, device.local_hardware_id)

@@ -6,15 +6,20 @@ than all of Shardy's passes: Shardy's own collectives, and those that a ``shard_
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from sdyscope.errors import SdyscopeError
 from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL, collective_of, sends_nothing
 from sdyscope.graph.locations import Location, LocationReader
 from sdyscope.graph.op_kinds import BRANCHES
+from sdyscope.graph.types import parse_type
+from sdyscope.hlo.loops import MIRRORED, trips
 from sdyscope.stages import compat
 from sdyscope.stages.compiled.explicit_collectives import (
     Axes,
@@ -22,14 +27,13 @@ from sdyscope.stages.compiled.explicit_collectives import (
     ExplicitCollectives,
     Value,
 )
-from sdyscope.stages.compiled.loops import trip_count
-from sdyscope.stages.compiled.matmul_flops import MATMULS, matmul_flops
-from sdyscope.stages.compiled.reductions import Sums, axes_of_dimensions
 from sdyscope.stages.compiled.value_shardings import ValueReader
-from sdyscope.stages.compiled.written_groups import WrittenGroups, async_groups, written_groups
 from sdyscope.stages.propagated.mlir_ops import FRONTEND, owner
 from sdyscope.syntax import shardy
+from sdyscope.values.explicit_collectives import AxisRefList
 from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.passing import passes
+from sdyscope.values.sharding import TensorSharding
 
 #: Shardy's collectives, the attribute that says over which axes, and what reads it.
 _SHARDY: Final[Mapping[str, tuple[str, Callable[[str], Axes] | None]]] = {
@@ -454,3 +458,287 @@ def _dimensions(operation: Any, values: ValueReader) -> tuple[tuple[AxisRef, ...
     reduced = shardy.parse_axis_ref_list(values.text(operation.attributes["reduction_axes"]))
     known = sorted(str(axis) for axes in by_dim for axis in axes)
     return by_dim if len(by_dim) > 1 and known == sorted(map(str, reduced.axes)) else ()
+
+
+# --- what XLA makes of all-reduces ----------------------------------------------------------------
+
+
+class Sums:
+    """Finds all-reduces of one block whose results are only added to each other's.
+
+    On TPUs and GPUs XLA makes one of them (``all_reduce_folder.cc``, ``all_reduce_reassociate.cc``
+    in ``xla/hlo/transforms/collectives``), and one for all dimensions of a reduction.
+    """
+
+    def __init__(self) -> None:
+        #: By value: what it is reduced over, and the number of the all-reduce that it could be of.
+        self._pending: dict[int, tuple[object, int]] = {}
+
+    def all_reduce(self, operation: Any, number: int) -> None:
+        """Remembers an ``sdy.all_reduce``, which is the collective of this number."""
+        attributes = operation.attributes
+        over = (attributes["reduction_axes"], attributes["out_sharding"])
+        self._wait(operation.results[0], over, number)
+
+    def add(self, operation: Any) -> int | None:
+        """The number of the all-reduce that a ``stablehlo.add`` spares; None for none."""
+        if not self._pending:
+            return None
+        left, right = (self._pending.get(hash(operand)) for operand in operation.operands)
+        if left is None or right is None or left[0] != right[0] or left[1] == right[1]:
+            return None
+        self._wait(operation.results[0], *left)
+        return right[1]
+
+    def _wait(self, value: Any, over: object, number: int) -> None:
+        if sum(1 for _ in value.uses) == 1:
+            self._pending[hash(value)] = (over, number)
+
+
+def axes_of_dimensions(
+    value: Any, shardings: tuple[TensorSharding | None, ...], values: ValueReader
+) -> tuple[tuple[AxisRef, ...], ...]:
+    """The axes that each of the dimensions that an op reduces is sharded over.
+
+    On CPUs XLA makes an all-reduce of each (``AllReduceAlongShardingDims`` of its
+    ``spmd_partitioner.cc``).
+
+    Args:
+        value: what the op makes, before it is reduced over devices.
+        shardings: those of the op's operands.
+        values: what was read before.
+    """
+    made_by = owner(value)
+    if made_by is None or "sdy.sharding_rule" not in made_by.attributes:
+        return ()
+    try:
+        rule = shardy.parse_op_sharding_rule(values.text(made_by.attributes["sdy.sharding_rule"]))
+    except SdyscopeError:
+        return ()
+    by_factor: dict[int, tuple[AxisRef, ...]] = {}
+    for mapping, sharding in zip(rule.operand_mappings, shardings, strict=True):
+        dims = () if sharding is None else sharding.dim_shardings
+        for factors, dim in zip(mapping.dim_mappings, dims, strict=False):
+            factor = factors.factor_indices[0]
+            if dim.axes and len(factors.factor_indices) == 1 and factor in rule.reduction_factors:
+                by_factor.setdefault(factor, dim.axes)
+    return tuple(by_factor.values())
+
+
+# --- how often loops run --------------------------------------------------------------------------
+
+_CONSTANTS = frozenset({"stablehlo.constant", "sdy.constant"})
+
+
+def trip_count(loop: Any) -> int | None:
+    """How often the body of a loop runs; None where the module does not tell.
+
+    The pattern is that of a counted loop, such as JAX's scans: an argument of the loop that is
+    compared with a constant, begins with a constant, and grows by a constant.
+
+    Args:
+        loop: the ``stablehlo.while``.
+    """
+    condition, body = (region.blocks[0] for region in loop.regions)
+    compared = owner(_end(condition).operands[0])
+    if compared is None or compared.name != "stablehlo.compare":
+        return None
+    direction = compat.comparison_direction(compared)
+    left, right = compared.operands
+    if _number(left) is not None:
+        left, right, direction = right, left, MIRRORED.get(direction, "")
+    limit, index = _number(right), _argument(left, condition)
+    if limit is None or index is None or direction not in MIRRORED:
+        return None
+    first = _number(loop.operands[index])
+    step = _step(body, index)
+    if first is None or not step:
+        return None
+    return trips(first, limit, step, direction)
+
+
+def _end(block: Any) -> Any:
+    return block.operations[len(block.operations) - 1].operation
+
+
+def _step(body: Any, index: int) -> int | None:
+    """By how much an argument of the loop grows."""
+    grown = owner(_through(_end(body).operands[index]))
+    if grown is None or grown.name not in ("stablehlo.add", "stablehlo.subtract"):
+        return None
+    left, right = grown.operands
+    if grown.name == "stablehlo.add" and _number(left) is not None:
+        left, right = right, left
+    size = _number(right)
+    if size is None or _argument(left, body) != index:
+        return None
+    return size if grown.name == "stablehlo.add" else -size
+
+
+def _argument(value: Any, block: Any) -> int | None:
+    """Which argument of a block a value is."""
+    value = _through(value)
+    if not compat.is_block_argument(value) or value.owner != block:
+        return None
+    return compat.argument_number(value)
+
+
+def _through(value: Any) -> Any:
+    """The value before it was only passed on."""
+    made_by = owner(value)
+    while (
+        made_by is not None
+        and len(made_by.operands) == 1
+        and passes(made_by.name, "unchanged", "type", "shape")
+    ):
+        value = made_by.operands[0]
+        made_by = owner(value)
+    return value
+
+
+def _number(value: Any) -> int | None:
+    """The number that a value always is."""
+    made_by = owner(_through(value))
+    if made_by is None or made_by.name not in _CONSTANTS:
+        return None
+    numbers = compat.integers(made_by.attributes["value"])
+    return numbers[0] if numbers is not None and len(numbers) == 1 else None
+
+
+# --- which devices work together ------------------------------------------------------------------
+
+#: How many devices are listed in a text.
+_LISTED = 64
+
+_GLOBAL_IDS = "use_global_device_ids"
+
+# From JAX 0.11 on: ReplicaGroupMeshAxesAttr and AxisRefAttr of StableHLO's StablehloAttrs.td.
+_MESH_AXES = "#stablehlo.replica_group_mesh_axes<"
+_AXIS = re.compile(
+    r'#stablehlo\.axis_ref<name = (?P<name>"(?:[^"\\]|\\.)*")'
+    r"(?:, sub_axis_info = (?P<part>\(\d+\)\d+))?>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenGroups:
+    """Replica groups, or source-target pairs.
+
+    Attributes:
+        axes: the mesh axes that the groups are along, where it is axes that are written.
+        groups: the groups or pairs where these are.
+        pairs: whether ``groups`` are pairs.
+        text: what is written; of many devices, how many groups of how many.
+        global_ids: whether it says that the numbers are of devices, not of replicas.
+    """
+
+    axes: AxisRefList | None
+    groups: tuple[tuple[int, ...], ...] | None
+    pairs: bool
+    text: str
+    global_ids: bool
+
+
+def written_groups(attributes: Any) -> WrittenGroups:
+    """The groups or pairs among the attributes of an op.
+
+    Raises:
+        SdyscopeError: there are none, or they are written in a form that is not known.
+    """
+    name = next((n for n in ("source_target_pairs", "replica_groups") if n in attributes), None)
+    if name is None:
+        raise SdyscopeError("it says no groups of devices")
+    attribute, global_ids = attributes[name], _GLOBAL_IDS in attributes
+    numbers = compat.integers(attribute)
+    if numbers is None:
+        text = str(attribute)
+        if not text.startswith(_MESH_AXES):
+            raise SdyscopeError(f"{name} that are no list of numbers: {text}")
+        refs = [match["name"] + _colon(match["part"]) for match in _AXIS.finditer(text)]
+        if len(refs) != text.count("axis_ref<"):
+            raise SdyscopeError(f"{name} that are no list of axes: {text}")
+        axes = AxisRefList(tuple(map(shardy.parse_axis_ref, refs)))
+        return WrittenGroups(axes, None, False, str(axes), global_ids)
+    width = parse_type(str(attribute.type)).shape or (1, 1)
+    size = int(width[-1] or 1)
+    # -1 pads groups that are shorter than others.
+    groups = tuple(
+        tuple(number for number in numbers[at : at + size] if number >= 0)
+        for at in range(0, len(numbers), size)
+    )
+    return _of_numbers(groups, name == "source_target_pairs", global_ids)
+
+
+def async_groups(config: str) -> WrittenGroups:
+    """The groups or pairs of a collective that JAX starts by a custom call.
+
+    Args:
+        config: its ``async_collective_config``, which is JSON: ``{"replica_groups": [[0, 1]]}``,
+            ``{"permutation": [[0, 1], [1, 0]]}``.
+
+    Raises:
+        SdyscopeError: there are none, or they are written in a form that is not known.
+    """
+    try:
+        said = json.loads(config)
+        name = next(each for each in ("permutation", "replica_groups") if each in said)
+        groups = tuple(tuple(map(int, group)) for group in said[name])
+    except (ValueError, TypeError, StopIteration) as error:
+        raise SdyscopeError(f"it says no groups of devices: {config}") from error
+    return _of_numbers(groups, name == "permutation", bool(said.get(_GLOBAL_IDS)))
+
+
+def _of_numbers(
+    groups: tuple[tuple[int, ...], ...], pairs: bool, global_ids: bool
+) -> WrittenGroups:
+    text = "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in groups) + "}"
+    if sum(map(len, groups)) > _LISTED:
+        text = f"{len(groups):,} of {max(map(len, groups)):,}"
+    return WrittenGroups(None, groups, pairs, text, global_ids)
+
+
+def _colon(part: str | None) -> str:
+    return "" if part is None else f":{part}"
+
+
+# --- arithmetic on the blocks of a device ---------------------------------------------------------
+
+#: Ops whose arithmetic is counted.
+MATMULS = frozenset({"stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"})
+
+_CONTRACTED = re.compile(r"lhs_contracting_dimensions = \[([\d, ]*)\]")
+_KERNEL = re.compile(r"x\[([^\]]*)\]->")
+
+
+def matmul_flops(
+    operation: Any,
+    left: Sequence[int],
+    right: Sequence[int],
+    result: Sequence[int],
+    text: Callable[[Any], str] = str,
+) -> int:
+    """A multiplication and an addition for each product, as XLA's cost analysis counts them.
+
+    Args:
+        operation: one of ``MATMULS``.
+        left: shape of the block of its first operand.
+        right: of its second operand.
+        result: of its result.
+        text: the text of an attribute.
+    """
+    if operation.name == "stablehlo.convolution":
+        # [0, 1, i, o]: every number of the result is a sum over all of the kernel but `o`.
+        match = _KERNEL.search(text(operation.attributes["dimension_numbers"]))
+        names = [] if match is None else [name.strip() for name in match[1].split(",")]
+        summed = [size for name, size in zip(names, right, strict=False) if name != "o"]
+        return 2 * math.prod(result) * math.prod(summed)
+    if operation.name == "stablehlo.dot":
+        return 2 * math.prod(result) * (left[-1] if left else 1)
+    numbers = _contracted(text(operation.attributes["dot_dimension_numbers"]))
+    return 2 * math.prod(result) * math.prod(left[number] for number in numbers)
+
+
+@lru_cache(1 << 8)
+def _contracted(text: str) -> tuple[int, ...]:
+    match = _CONTRACTED.search(text)
+    return () if match is None else tuple(int(n) for n in match[1].split(",") if n.strip())

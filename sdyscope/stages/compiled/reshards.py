@@ -11,19 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sdyscope.graph import OpGraph, build
 from sdyscope.graph.locations import UNKNOWN, Location, scope_in
 from sdyscope.graph.tags import sids
 from sdyscope.stages.compiled.explicit_collectives import ExplicitCollective, ExplicitCollectives
 from sdyscope.stages.compiled.read_collectives import Readers, read_collectives
-from sdyscope.stages.propagated.annotate import annotate
+from sdyscope.stages.lowered.lower import LoweredModule
+from sdyscope.stages.propagated.annotate import ModuleEdit, annotate
 from sdyscope.stages.propagated.imported_module import ImportedModule
-
-if TYPE_CHECKING:
-    from sdyscope.stages.lowered.lower import LoweredModule
-    from sdyscope.stages.propagated.annotate import ModuleEdit
 
 #: From a propagated module to collectives.
 _EXPLICIT = (

@@ -11,7 +11,7 @@ from sdyscope.analysis.diff.stages import ComparedStages
 from sdyscope.analysis.figures import DECISIVE, FIGURES, unit_of
 from sdyscope.facts.memory import MemoryPart
 from sdyscope.snapshots.differences import DiffDocument
-from sdyscope.terminal.account import account_paragraphs
+from sdyscope.terminal.answer import account_paragraphs
 from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, Tone, number

@@ -6,12 +6,12 @@ import math
 import statistics
 
 import pytest
+from published import published_tables
 
 from sdyscope.analysis.cost.links import DeviceRow, Level
 from sdyscope.analysis.cost.nccl import expected_seconds, nccl_seconds
 from sdyscope.analysis.cost.time import collective_seconds, group_seconds, is_of_nccl
 from sdyscope.hardware.nccl import nccl
-from sdyscope.hardware.published import published_tables
 from sdyscope.hardware.specs import chips, estimate_errors
 
 A100, H100, H200, B200, V5E = (chips()[name] for name in ("a100", "h100", "h200", "b200", "v5e"))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.cost.links import DeviceRow, Level, axes_levels
 from sdyscope.analysis.cost.time import collective_seconds
+from sdyscope.facts.traffic import KINDS
 from sdyscope.hardware.specs import chips
 from sdyscope.hardware.topology import DeviceDigit, Topology
 from sdyscope.values.mesh import AxisRef, Mesh

@@ -5,8 +5,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import pytest
 from fix_cases import written
+from jax.sharding import AbstractMesh, AxisType
 from page_files import fenced
 
 from sdyscope.analysis.fix.change import Change
@@ -22,6 +24,7 @@ from sdyscope.analysis.fix.fix import (
     in_order,
     is_less_at_no_price,
     is_worth_it,
+    moved_results,
 )
 from sdyscope.analysis.fix.focus import Focus, focus_on, focus_on_difference
 from sdyscope.analysis.fix.proposals import Proposal, fuller_specs, open_results, specs_near
@@ -33,6 +36,7 @@ from sdyscope.analysis.trials.trials import Trials
 from sdyscope.annotations import Annotation
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.edits import MovedResult, SourceEdit
+from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.patches.diff import applied
 from sdyscope.patches.source import spliced
@@ -178,6 +182,31 @@ def test_a_constraint_that_is_removed_moves_the_result(tmp_path):
     assert [(result.name, str(result.before), str(result.after)) for result in best.moved] == [
         ("result", "P(None, 'data')", "P('data', None)")
     ]
+
+
+def test_a_next_value_that_is_no_longer_where_its_argument_is_makes_another_program(fix):
+    mesh = AbstractMesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    columns = jax.sharding.NamedSharding(mesh, jax.P(None, "data"))
+    whole = jax.sharding.NamedSharding(mesh, jax.P())
+
+    def step(w, x):
+        return w - jnp.tanh(x)
+
+    def constrained(w, x):
+        return jax.lax.with_sharding_constraint(step(w, x), columns)
+
+    def lowered(function, of_w):
+        w = jax.ShapeDtypeStruct((8, 16), "float32", sharding=of_w)
+        x = jax.ShapeDtypeStruct((16,), "float32", sharding=whole)
+        return Inspection(Program("step", jax.jit(function), (w, x)), ("shardy",))
+
+    now, alone = lowered(step, whole), lowered(constrained, whole)
+    (moved,) = moved_results(now, alone, None)
+    assert (moved.name, moved.no_longer_fed) == ("result", "w")
+    (along,) = moved_results(now, lowered(constrained, columns), None)
+    assert along.no_longer_fed == ""
+    said = [words.text for words in proof(fix, replace(fix.remedies[0], moved=(moved,)))]
+    assert any(text.startswith("next step: takes the next value of w sharded") for text in said)
 
 
 def test_what_is_not_the_best_is_not_run_and_not_called_proven(fix):

@@ -1,5 +1,7 @@
 """Half the batch and rematerialization, each as a change that a compile confirms."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -17,6 +19,7 @@ from sdyscope.stages import compat
 from sdyscope.stages.propagated.what_if import Wish
 from sdyscope.targets import resolve
 from sdyscope.views.over_time import remedies_footer
+from sdyscope.words.over_time import remedy_text
 
 pytestmark = pytest.mark.compiles
 
@@ -179,6 +182,9 @@ def test_weights_that_are_not_trained_are_no_batch():
     memory = memory_of(program)
     remedy, make = half_batch(program, memory, over_time_of(program, memory))
     assert (remedy.names, remedy.sizes) == (("tokens", "mask"), (16, 8))
+    assert remedy_text(remedy) == "half the batch: 8 instead of 16"
+    unclear = remedy_text(replace(remedy, certain=False))
+    assert unclear == "half tokens, mask: 8 instead of 16, if that is the batch"
     assert make().requested[4].shape == (8,)
     program = weighted(number=16)
     assert half_batch(program, memory, over_time_of(program, memory)) is None

@@ -43,6 +43,12 @@ def test_without_names_all_that_is_not_kept_may_be_a_batch():
     assert named([*PARAMS, frames, frozen]) == ([], ["frames", "frozen"])
 
 
+def test_without_a_backward_pass_nothing_tells_parameters_from_a_batch():
+    """As half of a vocabulary of a step of decoding was called half the batch."""
+    embed, cache = Leaf("params['embed']", (4096, 64), "f32"), Leaf("cache", (8, 128), "f32")
+    assert named([embed, cache], {1}, differentiated=False) == ([], [])
+
+
 def test_lint_asks_there():
     def step(params, target, x):
         def loss(params):

@@ -27,6 +27,7 @@ from sdyscope.words.propagation import (
     absence_text,
     allowed_text,
     beginning_text,
+    closed_texts,
     note_text,
     tensor_text,
 )
@@ -519,6 +520,30 @@ def test_what_can_not_be_explained_says_so():
     why = explainer(program, gspmd).explain(values[0].id)
     assert why.chains == why.absences == ()
     assert "GSPMD does not say" in note_text(why.notes[-1])
+
+
+def test_why_a_value_without_axes_has_none():
+    body = (
+        "%0 = stablehlo.negate %arg0 : tensor<8x16xf32>\n"
+        "%1 = stablehlo.negate %arg1 : tensor<f32>\n"
+        "%2 = stablehlo.negate %arg3 : tensor<8x16xf32>\n"
+        "return %0, %1, %2 : tensor<8x16xf32>, tensor<f32>, tensor<8x16xf32>"
+    )
+    arguments = f"%arg0: {T}, %arg1: tensor<f32>, %arg2: {T} {sharded('[{}, {}]')}"
+    program = of_text(body, arguments + f", %arg3: {T} {A}", f"{T}, tensor<f32>, {T}")
+    explains = explainer(program)
+
+    def words(name: str) -> list[str]:
+        (value,) = resolve_value(program.graph, name)
+        why = explains.explain(value)
+        return [*closed_texts(why.closed, why.absences), *map(note_text, why.notes)]
+
+    assert words("%0") == words("%arg0") == ["No axis came to it, and none was stopped beside it."]
+    assert words("%1") == ["It has no dimension that could be sharded."]
+    assert words("%arg2") == ["dims 0 and 1 are closed by the annotation on the argument main(2)"]
+    assert words("%arg3") == [
+        "dim 1 is closed by the annotation {} on dim 1 of the argument main(3)"
+    ]
 
 
 @pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="results have parts of axes there")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdyscope.pytest_plugin.files import file_name
+from sdyscope.pytest_plugin.unused_snapshots import file_name
 
 
 @pytest.mark.parametrize(

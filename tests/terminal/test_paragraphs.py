@@ -1,4 +1,4 @@
-from sdyscope.terminal.alike import alike
+from sdyscope.terminal.paragraphs import alike
 
 
 def test_groups_come_in_the_order_of_their_first():

@@ -3,9 +3,10 @@
 from datetime import date
 from typing import get_args
 
+from published import published_tables
+
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hardware.nccl import nccl
-from sdyscope.hardware.published import published_tables
 from sdyscope.hardware.specs import chips
 
 

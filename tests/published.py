@@ -1,13 +1,15 @@
-"""Published measurements of collectives, from ``collectives.toml`` beside this module."""
+"""Published measurements of collectives, from ``benchmarks/collectives.toml``."""
 
 from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from sdyscope.hardware.specs import Chip, SpecSource, chips
+
+_FILE = Path(__file__).parents[1] / "benchmarks" / "collectives.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,7 @@ class PublishedTable:
 @cache
 def published_tables() -> tuple[PublishedTable, ...]:
     """The tables, in the order of the file."""
-    text = files("sdyscope.hardware").joinpath("collectives.toml").read_text("utf-8")
-    whole = tomllib.loads(text)
+    whole = tomllib.loads(_FILE.read_text("utf-8"))
     sources = {key: SpecSource(**fields) for key, fields in whole["sources"].items()}
     return tuple(
         PublishedTable(

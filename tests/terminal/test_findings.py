@@ -1,9 +1,9 @@
 """Findings in paragraphs."""
 
 from sdyscope.facts.account import Account
+from sdyscope.terminal.findings import check_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph, lines
 from sdyscope.values.source import SourceLocation
-from sdyscope.views import check
 from sdyscope.words.findings import Check, Finding
 
 ERROR = Finding(
@@ -32,7 +32,7 @@ def paragraphs(*findings, compared=4, agreed=4):
         findings=findings,
         account=Account(),
     )
-    return made, list(check.paragraphs(made))
+    return made, list(check_paragraphs(made))
 
 
 def test_errors_come_first_and_notes_are_quiet():

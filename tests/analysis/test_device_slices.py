@@ -11,7 +11,7 @@ from jax.sharding import Mesh as JaxMesh
 from jax.sharding import NamedSharding as JaxNamedSharding
 from jax.sharding import PartitionSpec as P
 
-from sdyscope.analysis.memory.device_slices import LISTED, device_slices
+from sdyscope.analysis.slices import LISTED, device_slices
 from sdyscope.facts.slices import DeviceSet
 from sdyscope.syntax.partition_spec import parse_partition_spec
 from sdyscope.values.convert import to_placement
