@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal
 
 from sdyscope.facts.differences import LoweredDiff, OpDifference, TensorDifference, TensorSide
 from sdyscope.snapshots.differences import DiffDocument
@@ -25,6 +25,13 @@ from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import short, told_apart
 from sdyscope.words.types import type_text
 
+#: What several programs are alike in: of other stages their ops are not compared.
+_ALIKE: Final[Mapping[str, str]] = {
+    "lowered": "all the same",
+    "propagated": "all sharded the same",
+    "compiled": "all send and hold the same",
+}
+
 #: How many kinds of differing ops are listed unless all are asked for.
 LISTED_OPS = 20
 
@@ -44,7 +51,7 @@ def summary(diff: DiffDocument) -> Iterator[Paragraph]:
         if differ:
             text += f": {differ:,} {'differs' if differ == 1 else 'differ'}"
         elif diff.every:
-            text += ": all the same"
+            text += f": {_ALIKE[diff.at]}"
         partial = sum(program.same and program.leaves_out for program in diff.programs)
         if partial:
             text += f"; {counted(partial, 'program')} not compared in full"

@@ -205,9 +205,10 @@ def advice(recompile: Recompile) -> str:
         if recompile.donated:
             return "Call jax.jit once, with one donate_argnums or donate_argnames."
         return (
-            "No module says why. JAX compiles again for a function or jax.jit that is created "
-            "anew (create them once, outside loops and calls), another value of a static argument, "
-            "a keyword in place of a position, another mesh context, and other settings of JAX."
+            "No module says why. JAX caches by function identity: create the function and its "
+            "jax.jit once, outside loops and calls. It also compiles again for a different value "
+            "of a static argument, a keyword in place of a position, a different mesh context, "
+            "and other settings of JAX."
         )
     arguments = [argument for argument in recompile.arguments if argument.kind == "argument"]
     changes = {_change(argument) for argument in arguments}

@@ -256,7 +256,7 @@ def test_propagated_of_directories(sdyscope, mlp_files, mlp_texts, tmp_path):
         (folder / "step.mlir").write_text(mlp_texts["shardy"])
         (folder / "other.mlir").write_text(mlp_texts["shardy"].replace("@jit_step", "@jit_other"))
     done = sdyscope("diff", tmp_path / "run1", tmp_path / "run2", "--at", "propagated")
-    assert (done.status, done.out) == (0, "2 programs in both: all the same\n")
+    assert (done.status, done.out) == (0, "2 programs in both: all sharded the same\n")
 
 
 def test_what_all_pairs_of_two_directories_have_in_common_is_said_once(

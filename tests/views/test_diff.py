@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from sdyscope.annotations import Annotation
 from sdyscope.facts.differences import (
     LoneMesh,
@@ -63,6 +65,15 @@ def test_what_several_programs_leave_out_is_said():
     texts = [part.text for part in diff.details(document)]
     assert "step: 3 tensors, the same in a.mlir and b.mlir; 2 constants not compared" in texts
     assert "Constants are not compared: the module leaves out the values." in texts
+
+
+@pytest.mark.parametrize(("at", "said"), [("lowered", "the same"), ("compiled", "hold the same")])
+def test_several_programs_are_the_same_in_what_was_compared_alone(at, said):
+    (program,) = made().programs
+    document = DiffDocument(at=at, programs=(program, program))
+    ((paragraph),) = diff.summary(document)
+    assert paragraph.text.startswith("2 programs in both: all ")
+    assert paragraph.text.endswith(said)
 
 
 def test_the_biggest_differences_are_listed_and_the_rest_counted():

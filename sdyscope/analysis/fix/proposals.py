@@ -14,6 +14,7 @@ import libcst as cst
 from sdyscope.analysis.fix.expressions import Expression
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.memory.donation import not_donated
+from sdyscope.analysis.naming.next_values import next_values, numbered
 from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError, TargetError
@@ -425,14 +426,17 @@ def open_results(workshop: Workshop) -> Iterator[Proposal]:
     rows = [row for row in program.tensors.tensors if "shardy" in row.lowered]
     results = [row for row in rows if row.kind == "result"]
     arguments = [row for row in rows if row.kind == "argument"]
-    pairs = mirrored([*map(Leaf.of, results)], [*map(Leaf.of, arguments)])
+    known = next_values(
+        numbered(results, "shardy"), numbered(arguments, "shardy"), program.graph("shardy")
+    )
     moved = [
         results[number]
-        for number, other in pairs.items()
-        if _asked(results[number]) is not None
-        and _asked(arguments[other]) is not None
+        for number, value in known.items()
+        if value.relation != "gradient"
+        and _asked(results[number]) is not None
+        and _asked(arguments[value.argument]) is not None
         and results[number].lowered["shardy"].placement
-        != arguments[other].lowered["shardy"].placement
+        != arguments[value.argument].lowered["shardy"].placement
     ]
     if not moved:
         return

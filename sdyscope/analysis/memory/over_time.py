@@ -15,7 +15,8 @@ from functools import cached_property
 from itertools import accumulate
 
 from sdyscope.analysis.memory.memory import Memory
-from sdyscope.analysis.naming.paths import Leaf, pattern
+from sdyscope.analysis.naming.next_values import next_values
+from sdyscope.analysis.naming.paths import Leaf, mirrored, pattern
 from sdyscope.analysis.naming.roles import Role, pass_arguments, roles
 from sdyscope.analysis.naming.scopes import (
     folded_scopes,
@@ -41,6 +42,7 @@ from sdyscope.facts.over_time import (
     Stretch,
 )
 from sdyscope.facts.traffic import KINDS
+from sdyscope.graph import OpGraph
 from sdyscope.hardware.specs import chip_of
 from sdyscope.hlo import Instruction, trip_count
 from sdyscope.hlo.allocation import Allocation, Platform, allocate
@@ -89,8 +91,8 @@ def over_time_of(program: Staged, memory: Memory, *, origins: bool = True) -> Me
             decisions = Decisions.of(lowered, lowered.propagated(compiled.partitioner))
         except SdyscopeError:
             decisions = None  # Shardings are not known; the account says why.
-    in_passes = None if lowered is None else pass_arguments(lowered.graph())
-    return _OverTime(memory, decisions, in_passes).over_time()
+    graph = None if lowered is None else lowered.graph()
+    return _OverTime(memory, decisions, graph).over_time()
 
 
 def platform_of(compiled: Compiled) -> Platform:
@@ -107,11 +109,10 @@ def platform_of(compiled: Compiled) -> Platform:
 class _OverTime:
     """What is known of one program."""
 
-    def __init__(
-        self, memory: Memory, decisions: Decisions | None, in_passes: frozenset[int] | None
-    ) -> None:
+    def __init__(self, memory: Memory, decisions: Decisions | None, graph: OpGraph | None) -> None:
         self.memory = memory
-        self.in_passes = in_passes
+        self.graph = graph
+        self.in_passes = None if graph is None else pass_arguments(graph)
         self.compiled = memory.compiled
         self.decisions = decisions
         self.platform = platform_of(self.compiled)
@@ -170,7 +171,16 @@ class _OverTime:
         in_passes = self.in_passes and {
             place for place, tensor in enumerate(arguments) if tensor.number in self.in_passes
         }
-        roles_of = roles(leaves, outputs, in_passes, differentiated=self.differentiated)
+        if self.graph is None:
+            kept = {*mirrored(outputs, leaves).values()}
+        else:
+            given, returned = (
+                [(leaf, tensor.number) for leaf, tensor in zip(each, rows, strict=True)]
+                for each, rows in ((leaves, arguments), (outputs, results))
+            )
+            known = next_values(returned, given, self.graph)
+            kept = {value.argument for value in known.values()}
+        roles_of = roles(leaves, kept, in_passes, differentiated=self.differentiated)
         return {tensor.number: role for tensor, role in zip(arguments, roles_of, strict=True)}
 
     @cached_property

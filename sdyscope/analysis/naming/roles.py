@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.naming.paths import Leaf, kept_for, mirrored
+from sdyscope.analysis.naming.paths import Leaf, kept_for
 from sdyscope.analysis.naming.scopes import is_differentiated, phase_of
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor
@@ -22,7 +22,7 @@ _FLOATS = ("f", "bf", "tf")
 
 def roles(
     arguments: Sequence[Leaf],
-    results: Sequence[Leaf],
+    kept: Collection[int],
     in_passes: Collection[int] | None,
     *,
     differentiated: bool,
@@ -34,11 +34,10 @@ def roles(
 
     Args:
         arguments: all arguments, in order.
-        results: all results.
+        kept: numbers of those that a result is the next value of.
         in_passes: which arguments the forward or backward pass uses; None where that is not known.
         differentiated: whether the program has a backward pass.
     """
-    kept = set(mirrored(results, arguments).values())
     of_parameters = kept_for(arguments, in_passes, kept)
 
     def role(number: int, argument: Leaf) -> Role:

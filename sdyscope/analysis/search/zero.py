@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.naming.data_axes import is_data_axis
-from sdyscope.analysis.naming.paths import Leaf, kept_for, mirrored
+from sdyscope.analysis.naming.next_values import next_values, numbered
+from sdyscope.analysis.naming.paths import Leaf, kept_for
 from sdyscope.analysis.naming.roles import pass_rows, roles
 from sdyscope.analysis.search.decisions import member
 from sdyscope.analysis.search.space import Option, as_option, block_bytes, kept, spec_of
@@ -154,10 +155,12 @@ def _carried(
     """
     arguments = program.tensors.of("argument", partitioner)
     results = program.tensors.of("result", partitioner)
-    leaves, outputs = ([Leaf.of(row) for row in rows] for rows in (arguments, results))
+    leaves = [Leaf.of(row) for row in arguments]
+    graph = program.graph(partitioner)
     following: dict[int, list[Tensor]] = {}
-    for result, argument in mirrored(outputs, leaves).items():
-        following.setdefault(argument, []).append(results[result])
+    known = next_values(numbered(results, partitioner), numbered(arguments, partitioner), graph)
+    for result, value in known.items():
+        following.setdefault(value.argument, []).append(results[result])
     if not following:
         raise TargetError(
             f"{program.name} is no train step: no result is recognizably the next value of an "
@@ -165,8 +168,8 @@ def _carried(
             hint="It takes and returns params and opt_state, in the same structure.",
         )
     carried = [number for number in sorted(following) if arguments[number].shape]
-    in_passes = pass_rows(program.graph(partitioner), arguments, partitioner)
-    role_of = roles(leaves, outputs, in_passes, differentiated=True)
+    in_passes = pass_rows(graph, arguments, partitioner)
+    role_of = roles(leaves, following, in_passes, differentiated=True)
     arrays = []
     for number in carried:
         spec = member(arguments[number], partitioner, mesh, "searched").spec

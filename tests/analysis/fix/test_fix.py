@@ -430,6 +430,13 @@ def test_results_are_left_open_where_they_move_next_values_alone(tmp_path, resul
         assert "out_shardings" not in spliced(file.read_text(), splices)
 
 
+def test_a_gradient_that_is_asked_elsewhere_moves_no_next_value(tmp_path):
+    graded = 'jax.grad(lambda params: (params["w"] ** 2).sum()), out_shardings=RESULTS'
+    text = STEP.replace('lambda params: {"w": params["w"] * 2}, out_shardings=RESULTS', graded)
+    build = written(tmp_path / "graded.py", text.replace("RESULTS", "NamedSharding(mesh, P())"))
+    assert not [*open_results(Workshop(Inspection(build(), ("shardy",)), build))]
+
+
 @pytest.mark.compiles
 def test_a_first_difference_is_about_its_line_and_what_it_is_sharded_by():
     program = Inspection(resolve("fsdp-transformer", settings={"constrained": False, "layers": 1}))

@@ -136,6 +136,24 @@ def test_a_donation_that_is_tried_is_one():
     assert donated.peak is not None
 
 
+def test_of_two_arguments_of_one_path_the_one_that_is_updated_has_parameters():
+    def step(teacher, student, x):
+        def loss(student):
+            return ((x @ student["w"] - x @ teacher["w"]) ** 2).mean()
+
+        return jax.tree.map(lambda p, g: p - 0.1 * g, student, jax.grad(loss)(student))
+
+    params, x = (
+        {"w": jax.ShapeDtypeStruct((64, 64), jnp.float32)},
+        jax.ShapeDtypeStruct((8, 64), jnp.float32),
+    )
+    program = Inspection(Program("step", jax.jit(step), (params, params, x)), ["shardy"])
+    held = over_time_of(program, program.memory(), origins=False).held
+    categories = {tensor.name: tensor.category for tensor in held}
+    assert categories["teacher['w']"] == "inputs"
+    assert categories["student['w']"] == "parameters"
+
+
 def test_without_a_backward_pass_there_are_no_gradients():
     program = Inspection(resolve("rng-gotcha", settings={"rows": 64}), ["shardy"])
     found = over_time_of(program, program.memory())
