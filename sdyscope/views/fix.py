@@ -156,7 +156,9 @@ def proof(fix: Fix, remedy: Remedy) -> Iterator[Paragraph]:
     )
     if remedy.moved:
         yield Paragraph(f"results: {moved_text(remedy.moved)}", "warning")
-    if after := next_step_text(remedy.moved):
+    then = remedy.next_step
+    sent, needs = (None, None) if then is None else (then.sent, then.total)
+    if after := next_step_text(remedy.moved, sent, needs):
         yield Paragraph(f"next step: {after}", "warning")
     if remedy.more_from is not None:
         yield Paragraph(f"loops: {loops_text(remedy.more_from)}", "warning")

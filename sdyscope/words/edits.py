@@ -230,15 +230,23 @@ def moved_text(moved: Sequence[MovedResult]) -> str:
     return "; ".join(named)
 
 
-def next_step_text(moved: Sequence[MovedResult]) -> str:
-    """That a step with these as its arguments is another program; empty where it is none."""
+def next_step_text(moved: Sequence[MovedResult], sent: int | None, needs: int | None) -> str:
+    """That a step with these as its arguments is another program; empty where it is none.
+
+    Args:
+        moved: results that are elsewhere.
+        sent: bytes that a device sends in that step; None where not known.
+        needs: bytes that it needs; None likewise.
+    """
     fed = [result.no_longer_fed for result in moved if result.no_longer_fed]
     if not fed:
         return ""
+    figures = "what it takes is not known"
+    if sent is not None:
+        figures = f"it sends {size(sent)}" + ("" if needs is None else f" and needs {size(needs)}")
     return (
         f"takes the next {'value' if len(fed) == 1 else 'values'} of {few(fed, _MOVED)} sharded "
-        "otherwise than this one: it is another program, compiled again, and these figures are not "
-        "of it"
+        f"otherwise than this one, so it is another program, compiled again: {figures}"
     )
 
 

@@ -48,6 +48,7 @@ from sdyscope.patches.source import Splice
 from sdyscope.staged import Staged, compile_together
 from sdyscope.stages.edited.overlay import overlaid, under_settings
 from sdyscope.stages.propagated.annotate import DonatedArgument
+from sdyscope.stages.propagated.what_if import Wish
 from sdyscope.values.mesh import AxisRef
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class _Built:
     prediction: Prediction
     as_predicted: bool | None
     after: Figures | None = None
+    moved: tuple[MovedResult, ...] = ()
+    next_step: Figures | None = None
     failure: str = ""
 
 
@@ -144,6 +147,10 @@ def moved_results(
             is_fed = was == entry.a.placement and then != entry.b.placement
             fed = argument if is_fed else ""
             yield MovedResult(entry.name, entry.a.sharding, entry.b.sharding, fed)
+
+
+def _is_fed(moved: MovedResult) -> bool:
+    return bool(moved.no_longer_fed)
 
 
 def _next_values(program: Staged) -> Mapping[str, str]:
@@ -674,8 +681,14 @@ class _Fixer:
                 self.refuse(edited.candidate, "refused", error.message)
                 continue
             edited.after = after
-            change = self.change(after)
+            edited.moved = tuple(moved_results(self.program, edited.program, self.on))
+            edited.next_step = self.next_step(edited)
+            # Of a loop every step but the first is the next one.
+            steps = [self.change(step) for step in (after, edited.next_step) if step is not None]
+            change = max(steps, key=lambda step: step.product)
             verdict = change.verdict
+            if verdict == "pays" and edited.next_step is None and any(map(_is_fed, edited.moved)):
+                verdict = "trade"  # What the next one takes is not known.
             if verdict == "pays" and after.sends_more_from(self.before) is not None:
                 # In a loop that turns often enough it loses: only the user knows.
                 verdict, change = "trade", replace(change, time=max(change.time, 1 + 2 * WORTH))
@@ -686,6 +699,21 @@ class _Fixer:
                 continue
             weighed.append(Weighed(edited, change, verdict))
         return weighed
+
+    def next_step(self, edited: _Built) -> Figures | None:
+        """What the edited program takes with its next values as its arguments.
+
+        None where that is the same program, or where no PartitionSpec says how they are sharded.
+        """
+        fed = list(filter(_is_fed, edited.moved))
+        wishes = [Wish(each.no_longer_fed, each.after.spec) for each in fed if each.after]
+        if not fed or len(wishes) < len(fed):
+            return None
+        try:
+            program = edited.program.with_wishes(wishes)
+            return self.figures(program, Trials(program, self.on).predict(on_cpu=self.on_cpu))
+        except SdyscopeError:
+            return None
 
     def priced(self, weighed: Sequence[Weighed]) -> list[Remedy]:
         """The edited programs, run, the best first."""
@@ -765,8 +793,9 @@ class _Fixer:
             patch,
             edited.texts,
             before,
-            tuple(moved_results(self.program, edited.program, self.on)),
+            edited.moved,
             edited.after.sends_more_from(self.before),
+            edited.next_step,
         )
 
     def figures(self, program: Staged, prediction: Prediction) -> Figures:

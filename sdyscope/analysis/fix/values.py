@@ -75,6 +75,8 @@ class Remedy:
         moved: results that it leaves elsewhere.
         more_from: from how many iterations of loops of unknown trip count a device sends more than
             now; null where it never does.
+        next_step: what the step after this one takes, where it is another program because it is
+            given next values that are elsewhere; null where it is the same, or not known.
         proven: whether the patched source was traced again, compiled to what is shown, and computes
             the same, or what is right.
     """
@@ -89,6 +91,7 @@ class Remedy:
     before_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
     moved: tuple[MovedResult, ...] = ()
     more_from: int | None = None
+    next_step: Figures | None = None
 
     __document__ = (
         "edits",
@@ -98,6 +101,7 @@ class Remedy:
         "numbers",
         "moved",
         "more_from",
+        "next_step",
         "patch",
         "proven",
     )

@@ -72,6 +72,22 @@ def program(mesh):
 """
 
 
+FED = """
+import jax, jax.numpy as jnp, sdyscope
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+MESH = {"data": 8}
+
+def program(mesh):
+    def step(w, x):
+        return w - 0.1 * (x.T @ jnp.tanh(x @ w))
+
+    w = jax.ShapeDtypeStruct((512, 512), jnp.float32, sharding=NamedSharding(mesh, P()))
+    x = jax.ShapeDtypeStruct((64, 512), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    return sdyscope.Program("step", jax.jit(step), (w, x))
+"""
+
+
 @pytest.fixture(scope="module")
 def logits(tmp_path_factory):
     """The file of docs/fix.md."""
@@ -205,8 +221,23 @@ def test_a_next_value_that_is_no_longer_where_its_argument_is_makes_another_prog
     assert (moved.name, moved.no_longer_fed) == ("result", "w")
     (along,) = moved_results(now, lowered(constrained, columns), None)
     assert along.no_longer_fed == ""
-    said = [words.text for words in proof(fix, replace(fix.remedies[0], moved=(moved,)))]
-    assert any(text.startswith("next step: takes the next value of w sharded") for text in said)
+    for then, words in ((fix.before, "it sends"), (None, "what it takes is not known")):
+        remedy = replace(fix.remedies[0], moved=(moved,), next_step=then)
+        (said,) = [each.text for each in proof(fix, remedy) if each.text.startswith("next step: ")]
+        assert "takes the next value of w sharded otherwise" in said
+        assert f"compiled again: {words}" in said
+
+
+@pytest.mark.thorough
+def test_what_the_next_step_takes_is_compiled(tmp_path):
+    build = written(tmp_path / "fed.py", FED)
+    effort = replace(QUICK, expressions=4, arguments=4, compiles=6)
+    fix = fixed(Inspection(build(), ("shardy",)), build, effort=effort)
+    fed = [each for each in fix.remedies if any(moved.no_longer_fed for moved in each.moved)]
+    assert fed
+    for remedy in fed:
+        # Its argument is then sharded, and no longer replicated.
+        assert remedy.next_step.arguments < remedy.after.arguments
 
 
 def test_what_is_not_the_best_is_not_run_and_not_called_proven(fix):
