@@ -172,6 +172,7 @@ class _Comparison:
                     difference(block, expected, self.reference.before_result(index))
                     for block in blocks
                 ],
+                self.reference.moved_result(index),
             )
             for index, (blocks, expected) in enumerate(
                 zip(execution.outputs, self.outputs, strict=False)

@@ -156,14 +156,17 @@ def _ran(
             reference_of_all([answer for _, answer in answers]),
         )
 
-    compared_with, judged = (
-        compared_with_one_device(
-            runner,
-            lambda: against(_beside_alone(replace(runner.reference(), before=before), lowered)),
-            lambda outcome: _differing(outcome[1]),
-        )
-        if given is None
-        else against(given)
+    def with_one_device(moved: Sequence[float]) -> tuple[Reference, Run]:
+        reference = given or replace(runner.reference(), before=before)
+        return against(_beside_alone(replace(reference, moved=tuple(moved)), lowered))
+
+    compared_with, judged = compared_with_one_device(
+        runner,
+        lowered.tensors,
+        before,
+        with_one_device,
+        lambda outcome: _differing(outcome[1]),
+        is_own=given is None,
     )
     findings = _located(judged, lowered, runner, executions)
     if meshes:
@@ -335,6 +338,7 @@ def _beside_alone(reference: Reference, lowered: Staged) -> Reference:
             dtypes[index],
             reference.compute_dtypes,
             reference.before_result(index),
+            reference.moved_result(index),
         )
         for index, (here, alone) in pairs
         if here is not None and alone is not None and index in dtypes

@@ -1,8 +1,9 @@
 """What results are compared with is not taken for right where XLA computes it in two ways."""
 
 import pytest
-from run_cases import simplified_wrongly
+from run_cases import sign_of_noise, simplified_wrongly
 
+from sdyscope.facts.findings import NothingTold
 from sdyscope.inspection import inspect
 
 
@@ -12,3 +13,15 @@ def test_a_reference_that_xla_simplifies_wrongly_is_not_the_programs_error():
     run = inspect(step, *arguments, partitioners=("shardy",)).run(steps=1)
     assert run.passed
     assert all(error.within for errors in run.numerics.values() for error in errors)
+
+
+@pytest.mark.compiles
+def test_the_sign_of_a_gradient_that_is_noise_is_not_compared():
+    step, *arguments = sign_of_noise()
+    run = inspect(step, *arguments, partitioners=("shardy",)).run(steps=1)
+    assert run.passed
+    errors = {error.path: error for error in run.numerics["shardy"]}
+    assert errors["result['b']"].is_noise
+    assert not errors["result['w']"].is_noise
+    facts = [finding.fact for finding in run.findings]
+    assert [fact.noise for fact in facts if isinstance(fact, NothingTold)] == [("result['b']",)]
