@@ -480,8 +480,8 @@ def _executed(fact: facts.ExecutionFact) -> Said:
             if noise:
                 verb, they = ("is", "it") if len(noise) == 1 else ("are", "them")
                 said.append(
-                    f"{few(noise, _RESULTS)} {verb} rounding noise: rounding the arguments otherwise "
-                    f"changes {they} as much on one device."
+                    f"{few(noise, _RESULTS)} {verb} rounding noise: rounding the arguments "
+                    f"otherwise changes {they} as much on one device."
                 )
             return Said(
                 " ".join(said),
