@@ -231,13 +231,18 @@ def moved_text(moved: Sequence[MovedResult]) -> str:
 
 
 def next_step_text(moved: Sequence[MovedResult]) -> str:
-    """That a step with these as its arguments is another program; empty where it is none."""
-    fed = [result.no_longer_fed for result in moved if result.no_longer_fed]
-    if not fed:
+    """What becomes of a step with these as its arguments; empty where it is the same program."""
+    fed = [result for result in moved if result.no_longer_fed]
+    # Where JAX refuses some, that is all there is to say.
+    said = [result for result in fed if result.is_refused] or fed
+    if not said:
         return ""
+    names = few([result.no_longer_fed for result in said], _MOVED)
+    takes = f"takes the next {'value' if len(said) == 1 else 'values'} of {names} sharded otherwise"
+    if said[0].is_refused:
+        return f"{takes} than in_shardings say: JAX refuses it"
     return (
-        f"takes the next {'value' if len(fed) == 1 else 'values'} of {few(fed, _MOVED)} sharded "
-        "otherwise than this one: it is another program, compiled again, and these figures are not "
+        f"{takes} than this one: it is another program, compiled again, and these figures are not "
         "of it"
     )
 

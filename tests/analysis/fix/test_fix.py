@@ -47,7 +47,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding
 from sdyscope.values.sharding import PartitionSpec as P
 from sdyscope.views.fix import proof
-from sdyscope.words.edits import edit_text
+from sdyscope.words.edits import edit_text, next_step_text
 
 pytestmark = pytest.mark.compiles
 
@@ -207,6 +207,16 @@ def test_a_next_value_that_is_no_longer_where_its_argument_is_makes_another_prog
     assert along.no_longer_fed == ""
     said = [words.text for words in proof(fix, replace(fix.remedies[0], moved=(moved,)))]
     assert any(text.startswith("next step: takes the next value of w sharded") for text in said)
+    # With in_shardings JAX would not bring it there.
+    w, x = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((8, 16), (16,)))
+    with_shardings = jax.jit(constrained, in_shardings=(whole, whole))
+    refusing = Inspection(Program("step", with_shardings, (w, x)), ("shardy",))
+    (refused,) = moved_results(now, refusing, None)
+    assert refused.is_refused
+    assert not moved.is_refused
+    assert next_step_text([moved, refused]) == (
+        "takes the next value of w sharded otherwise than in_shardings say: JAX refuses it"
+    )
 
 
 def test_what_is_not_the_best_is_not_run_and_not_called_proven(fix):
