@@ -24,12 +24,13 @@ def simplified_wrongly():
     return step, w, x
 
 
-def sign_of_noise(groups=1, rate=1e-3):
+def sign_of_noise(groups=1, rate=1e-3, devices=8):
     """A step and its arguments: the gradient of its bias is zero but for rounding.
 
     Args:
         groups: in so many parts rows are summed.
         rate: what the step adds to parameters, or takes from them.
+        devices: how many the rows are on.
     """
 
     def loss(params, x):
@@ -41,7 +42,7 @@ def sign_of_noise(groups=1, rate=1e-3):
         gradients = jax.grad(loss)(params, x)
         return jax.tree.map(lambda p, g: p - rate * jnp.sign(g), params, gradients)
 
-    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    mesh = jax.make_mesh((devices,), ("data",), axis_types=(AxisType.Auto,))
     whole, rows = (NamedSharding(mesh, spec) for spec in (P(), P("data")))
     arguments = (
         {name: jax.ShapeDtypeStruct((64,), jnp.float32, sharding=whole) for name in "wb"},

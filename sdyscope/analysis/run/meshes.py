@@ -183,11 +183,11 @@ class _Comparison:
     def _compared(self, execution: Execution) -> MeshComparison:
         errors = self._errors(execution)
         wrong = sum(not error.within for error in errors)
-        telling = [error for error in errors if error.tells]
+        telling = [error for error in errors if error.tells and not error.is_noise]
         worst = worst_error(telling)
-        return MeshComparison(
-            execution.failure, len(telling), wrong, worst, StepTime.of(execution.step_seconds)
-        )
+        step = StepTime.of(execution.step_seconds)
+        noise = tuple(error.path for error in errors if error.is_noise)
+        return MeshComparison(execution.failure, len(telling), wrong, worst, step, noise)
 
     def observed(self, side: _Side, row: MeshRun, *, look_inside: bool) -> Iterator[Observation]:
         """What is wrong on a mesh, or why nothing is known of it."""

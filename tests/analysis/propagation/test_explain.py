@@ -560,7 +560,9 @@ def test_no_axis_could_come_to_a_value_that_is_manual_on_all():
     (inside,) = [op for op in program.graph.ops if op.kind == "stablehlo.tanh"]
     decisions = Decisions(program.propagated, program.graph, program.annotations, MESH)
     notes = Explainer(decisions).explain((inside.id, 0)).notes
-    assert [note.kind for note in notes] == ["all manual"]
+    kinds = {note.kind for note in notes}
+    assert "all manual" in kinds
+    assert "untouched" not in kinds
 
 
 @pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="results have parts of axes there")
