@@ -233,7 +233,7 @@ def _compared(
         given: of each the argument that it may be the next value of; None, or none, for none.
         computed: element types that the step computes in.
         moved: of each how far rounding the arguments moves it; empty where that was not looked at.
-        strictly: whether noise, and one whose change rounding would hide, count as not compared.
+        strictly: whether one whose change rounding would hide counts as not compared.
     """
     count, within = 0, True
     worst: tuple[float, str, float, float] = (-1.0, "", 0.0, 0.0)
@@ -248,7 +248,9 @@ def _compared(
             continue  # that nothing is nothing says nothing
         apart = difference(HostBlock.whole(before), after, argument)
         own = numeric(result.path, 0, result.dtype, computed, [apart], distance)
-        count += not (strictly and (own.is_noise or own.hides_change))
+        if own.is_noise:
+            continue  # nor does noise
+        count += not (strictly and own.hides_change)
         within = within and own.within
         if own.excess > worst[0]:
             worst = (own.excess, result.path, own.error, own.tolerance)

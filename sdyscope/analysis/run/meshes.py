@@ -183,7 +183,7 @@ class _Comparison:
     def _compared(self, execution: Execution) -> MeshComparison:
         errors = self._errors(execution)
         wrong = sum(not error.within for error in errors)
-        telling = [error for error in errors if error.tells and not error.is_noise]
+        telling = [error for error in errors if error.tells]
         worst = worst_error(telling)
         step = StepTime.of(execution.step_seconds)
         noise = tuple(error.path for error in errors if error.is_noise)

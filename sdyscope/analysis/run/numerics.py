@@ -44,7 +44,7 @@ ROUNDOFF: Mapping[str, float] = {
 }
 
 #: Why results are equal that say nothing of what computed them.
-TELLS_NOTHING = "no result is finite and other than zero"
+TELLS_NOTHING = "no result is finite, other than zero and more than rounding noise"
 
 #: Sharding changes the order of sums: n terms, added in two orders, differ by about sqrt(n)
 #: roundings, and a million terms is what the sums of a step come to.
@@ -86,7 +86,7 @@ class Numeric:
         pair: the element as it is there, and on one device; empty when there is no difference.
         norm: norm of the result on one device, of its finite numbers.
         tells: whether there is something to compare: not where all is zero or not finite, here and
-            there.
+            there, nor where it is noise.
         wrong: positions of the devices whose own blocks exceed the tolerance; empty where the
             result was compared in one piece.
         right: those whose blocks do not.
@@ -134,7 +134,7 @@ class Numeric:
     @property
     def tells(self) -> bool:
         """Whether there is something to compare."""
-        return bool(self.norm or self.error)
+        return bool(self.norm or self.error) and not self.is_noise
 
     @property
     def hides_change(self) -> bool:
@@ -150,7 +150,7 @@ class _Error(NamedTuple):
 
 
 def worst_error(errors: Iterable[Numeric]) -> Numeric | None:
-    """The one that comes nearest to its tolerance, or exceeds it most; of noise none."""
+    """The one that comes nearest to its tolerance, or exceeds it most; noise is none."""
     telling = (error for error in errors if not error.is_noise)
     return max(telling, key=lambda error: error.excess, default=None)
 

@@ -181,6 +181,7 @@ def test_what_rounding_the_arguments_moves_as_far_is_noise():
     noise = numeric("result", 0, "f32", ["f32"], blocks, moved=distance / 3)
     assert (noise.within, noise.is_noise) == (True, True)
     assert worst_error([noise]) is None
+    assert not noise.tells
     wrong = numeric("result", 0, "f32", ["f32"], blocks, moved=distance / 5)
     assert (wrong.within, wrong.is_noise) == (False, False)
     # What agrees is no noise, however far rounding moves it.
