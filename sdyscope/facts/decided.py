@@ -86,7 +86,8 @@ class ExplanationNote:
             propagation; `not partitioned`: it has no sharding by nature; `not recorded`: the
             partitioner does not say where shardings come from; `no steps`: no steps are known;
             `parts of axes`: Shardy took them off a result of the program; `untouched`: no axis
-            came to it, and none was stopped beside it; `no dimension`: it has none to shard.
+            came to it, and none was stopped beside it; `all manual`: nor could one, inside
+            `shard_map`s that are manual on all axes; `no dimension`: it has none to shard.
         names: SSA names of the first of the others; or the parts of axes.
         more: how many others there are besides.
     """
@@ -99,6 +100,7 @@ class ExplanationNote:
         "no steps",
         "parts of axes",
         "untouched",
+        "all manual",
         "no dimension",
     ]
     names: tuple[str, ...] = ()

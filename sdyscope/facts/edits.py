@@ -127,9 +127,12 @@ class MovedResult:
         after: where it is in the edited program; likewise.
         no_longer_fed: the argument whose next value it is, if it was where that is, and no longer
             is: the next step then is another program. Empty for none.
+        is_refused: whether `in_shardings` of `jit` say where that argument is: then JAX raises an
+            error in the next step.
     """
 
     name: str
     before: NamedSharding | None
     after: NamedSharding | None
     no_longer_fed: str = ""
+    is_refused: bool = False

@@ -242,6 +242,9 @@ class Reference:
         outputs: its results on the host, flat; empty when it could not be run.
         before: of each result the argument that it may be the next value of, on the host; None
             where there is none; empty where that was not asked.
+        moved: of each result how far it moves there when its arguments are rounded otherwise, the
+            norm of that, less what is the argument's own of its next value; empty where that was
+            not looked at.
         failure: why there is none; empty when there is.
         compute_dtypes: floating point dtypes (MLIR's names) that the step computes in on this
             platform, `tf32` included where matrix products of f32 are rounded to it.
@@ -262,6 +265,7 @@ class Reference:
 
     outputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
     before: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    moved: tuple[float, ...] = ()
     failure: str = ""
     compute_dtypes: tuple[str, ...] = ()
     draws_random_numbers: bool = False
@@ -277,6 +281,10 @@ class Reference:
     def before_result(self, index: int) -> Any:
         """The argument that a result may be the next value of; None for none."""
         return self.before[index] if index < len(self.before) else None
+
+    def moved_result(self, index: int) -> float:
+        """How far rounding the arguments moves a result; 0 where that was not looked at."""
+        return self.moved[index] if index < len(self.moved) else 0.0
 
     @property
     def kind(self) -> ReferenceKind:

@@ -488,10 +488,13 @@ class NothingTold:
         zero: those that are zero everywhere, on one device, too.
         unchanged: those that are their argument up to rounding: what the step changes could be
             anything.
+        noise: those that differ by no more than rounding the arguments makes them differ on one
+            device.
     """
 
     zero: tuple[str, ...]
     unchanged: tuple[str, ...]
+    noise: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

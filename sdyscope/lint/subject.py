@@ -12,7 +12,7 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.memory.memory import Memory, memory_of
 from sdyscope.analysis.naming.batches import batches
 from sdyscope.analysis.naming.names import ValueNames
-from sdyscope.analysis.naming.next_values import NextValue, next_values, numbered
+from sdyscope.analysis.naming.next_values import NextValue, next_values_of_rows
 from sdyscope.analysis.naming.paths import kept_for
 from sdyscope.analysis.naming.roles import pass_rows
 from sdyscope.analysis.naming.scopes import is_differentiated
@@ -211,10 +211,9 @@ class Subject:
     @cached_property
     def _next_values(self) -> Mapping[int, NextValue]:
         results, arguments = (
-            numbered([each.row for each in rows], self.under)
-            for rows in (self.results, self.arguments)
+            [each.row for each in placed] for placed in (self.results, self.arguments)
         )
-        return next_values(results, arguments, self.graph)
+        return next_values_of_rows(results, arguments, self.under, self.graph)
 
     @cached_property
     def batches(self) -> tuple[Placed, ...]:

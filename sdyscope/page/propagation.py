@@ -313,8 +313,10 @@ class _Part:
                 texts = closed_texts(obstacles.closed(asked), absences)
                 known[asked] = [*map(self._stop, absences)], [*map(self.reasons.of, texts)]
             stopped, closed = known[asked]
-            if (cut := self.explainer.cut(value)) is not None:
-                closed = [*closed, self.reasons.of(note_text(cut))]
+            nothing = not (stopped or closed)
+            manual = self.explainer.all_manual(value.id) if nothing else None
+            notes = filter(None, (self.explainer.cut(value), manual))
+            closed = [*closed, *(self.reasons.of(note_text(note)) for note in notes)]
             if stopped:
                 stops[self.refs.of(ref)] = stopped
             if closed:

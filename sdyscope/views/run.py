@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from sdyscope.analysis.run.numerics import Numeric, worst_error
+from sdyscope.analysis.run.numerics import Numeric, tolerance, worst_error
 from sdyscope.analysis.run.values import (
     Executed,
     ExecutedTensor,
@@ -434,7 +434,7 @@ def numerics(run: Run) -> Table:
             (
                 dtype,
                 str(len(some)),
-                f"{some[0].tolerance:.1e}" if coarsest else "none",
+                f"{tolerance(coarsest):.1e}" if coarsest else "none",
                 Cell(coarsest or "exact", "muted"),
                 *(
                     _worst(group.get(partitioner.partitioner, ()))

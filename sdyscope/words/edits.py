@@ -231,23 +231,26 @@ def moved_text(moved: Sequence[MovedResult]) -> str:
 
 
 def next_step_text(moved: Sequence[MovedResult], sent: int | None, needs: int | None) -> str:
-    """That a step with these as its arguments is another program; empty where it is none.
+    """What becomes of a step with these as its arguments; empty where it is the same program.
 
     Args:
         moved: results that are elsewhere.
         sent: bytes that a device sends in that step; None where not known.
         needs: bytes that it needs; None likewise.
     """
-    fed = [result.no_longer_fed for result in moved if result.no_longer_fed]
-    if not fed:
+    fed = [result for result in moved if result.no_longer_fed]
+    # Where JAX refuses some, that is all there is to say.
+    said = [result for result in fed if result.is_refused] or fed
+    if not said:
         return ""
+    names = few([result.no_longer_fed for result in said], _MOVED)
+    takes = f"takes the next {'value' if len(said) == 1 else 'values'} of {names} sharded otherwise"
+    if said[0].is_refused:
+        return f"{takes} than in_shardings say: JAX refuses it"
     figures = "what it takes is not known"
     if sent is not None:
         figures = f"it sends {size(sent)}" + ("" if needs is None else f" and needs {size(needs)}")
-    return (
-        f"takes the next {'value' if len(fed) == 1 else 'values'} of {few(fed, _MOVED)} sharded "
-        f"otherwise than this one, so it is another program, compiled again: {figures}"
-    )
+    return f"{takes} than this one, so it is another program, compiled again: {figures}"
 
 
 def _moved_result(result: MovedResult) -> str:

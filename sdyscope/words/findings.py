@@ -463,7 +463,7 @@ def _executed(fact: facts.ExecutionFact) -> Said:
                 f"one device{rest}.",
                 hint="jax_debug_nans finds the op; Program(inputs=...) gives it other values.",
             )
-        case facts.NothingTold(zero, unchanged):
+        case facts.NothingTold(zero, unchanged, noise):
             said = []
             if zero:
                 verb = "is" if len(zero) == 1 else "are"
@@ -476,6 +476,12 @@ def _executed(fact: facts.ExecutionFact) -> Said:
                 said.append(
                     f"{few(unchanged, _RESULTS)} {verb} up to rounding: an error in what the step "
                     "changes would not show."
+                )
+            if noise:
+                verb, they = ("is", "it") if len(noise) == 1 else ("are", "them")
+                said.append(
+                    f"{few(noise, _RESULTS)} {verb} rounding noise: rounding the arguments "
+                    f"otherwise changes {they} as much on one device."
                 )
             return Said(
                 " ".join(said),

@@ -123,6 +123,8 @@ def note_text(note: ExplanationNote) -> str:
             )
         case "untouched":
             return "No axis came to it, and none was stopped beside it."
+        case "all manual":
+            return "The shard_map around it is manual on all axes: none is left to come to it."
         case "no dimension":
             return "It has no dimension that could be sharded."
         case "no steps":

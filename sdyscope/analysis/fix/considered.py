@@ -30,7 +30,8 @@ from sdyscope.analysis.fix.rewrites import mesh_orders, partitionable, rewrites
 from sdyscope.analysis.fix.rules import edited_rules
 from sdyscope.analysis.fix.states import like_parameters
 from sdyscope.analysis.fix.workshop import Workshop
-from sdyscope.analysis.naming.paths import Leaf, kept_for, mirrored
+from sdyscope.analysis.naming.next_values import next_values_of_rows
+from sdyscope.analysis.naming.paths import Leaf, kept_for
 from sdyscope.analysis.naming.roles import pass_rows
 from sdyscope.analysis.trials.trials import Trials
 from sdyscope.annotations import Annotation
@@ -240,11 +241,12 @@ class Considered:
         arguments = self.program.tensors.of("argument", "shardy")
         results = self.program.tensors.of("result", "shardy")
         leaves = [Leaf.of(row) for row in arguments]
-        returned = mirrored([Leaf.of(row) for row in results], leaves).values()
+        known = next_values_of_rows(results, arguments, "shardy", self.graph)
+        returned = {value.argument for value in known.values()}
         in_passes = pass_rows(self.graph, arguments, "shardy")
         return {
             arguments[number].index or 0: arguments[parameter].index or 0
-            for number, parameter in kept_for(leaves, in_passes, set(returned)).items()
+            for number, parameter in kept_for(leaves, in_passes, returned).items()
         }
 
     def without_place(self, proposals: Sequence[Proposal]) -> Proposal | None:

@@ -46,6 +46,7 @@ from sdyscope.hardware.specs import Chip, chip_of
 from sdyscope.patches.diff import applied, relative, unified_diff
 from sdyscope.patches.source import Splice
 from sdyscope.staged import Staged, compile_together
+from sdyscope.stages import compat
 from sdyscope.stages.edited.overlay import overlaid, under_settings
 from sdyscope.stages.propagated.annotate import DonatedArgument
 from sdyscope.stages.propagated.what_if import Wish
@@ -140,13 +141,14 @@ def moved_results(
         for memory in (before, after)
     ]
     arguments = _next_values(program)
+    asked = {each.name for each in compat.arguments(edited.traced) if each.asked is not None}
     for entry in compared_entries(before, after, by_name=True).different:
         if entry.kind == "result" and entry.change == "sharding" and entry.a and entry.b:
             argument = arguments.get(entry.name, "")
             was, then = (placements.get(argument) for placements in given)
             is_fed = was == entry.a.placement and then != entry.b.placement
             fed = argument if is_fed else ""
-            yield MovedResult(entry.name, entry.a.sharding, entry.b.sharding, fed)
+            yield MovedResult(entry.name, entry.a.sharding, entry.b.sharding, fed, fed in asked)
 
 
 def _is_fed(moved: MovedResult) -> bool:
@@ -703,11 +705,12 @@ class _Fixer:
     def next_step(self, edited: _Built) -> Figures | None:
         """What the edited program takes with its next values as its arguments.
 
-        None where that is the same program, or where no PartitionSpec says how they are sharded.
+        None where that is the same program, where JAX refuses it, or where no PartitionSpec says
+        how they are sharded.
         """
         fed = list(filter(_is_fed, edited.moved))
         wishes = [Wish(each.no_longer_fed, each.after.spec) for each in fed if each.after]
-        if not fed or len(wishes) < len(fed):
+        if not fed or len(wishes) < len(fed) or any(each.is_refused for each in fed):
             return None
         try:
             program = edited.program.with_wishes(wishes)

@@ -14,11 +14,11 @@ import libcst as cst
 from sdyscope.analysis.fix.expressions import Expression
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.memory.donation import not_donated
-from sdyscope.analysis.naming.next_values import next_values, numbered
-from sdyscope.analysis.naming.paths import Leaf, mirrored
+from sdyscope.analysis.naming.next_values import next_values_of_rows, pairs_of_table
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.edits import SourceEdit
+from sdyscope.facts.sharded import requested_sharding
 from sdyscope.graph import OpGraph
 from sdyscope.patches.jit import JitSite, jit_sites
 from sdyscope.patches.rewrites import first_argument
@@ -34,6 +34,7 @@ from sdyscope.stages.propagated.annotate import (
 from sdyscope.values.convert import to_named_sharding
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
 
@@ -426,9 +427,7 @@ def open_results(workshop: Workshop) -> Iterator[Proposal]:
     rows = [row for row in program.tensors.tensors if "shardy" in row.lowered]
     results = [row for row in rows if row.kind == "result"]
     arguments = [row for row in rows if row.kind == "argument"]
-    known = next_values(
-        numbered(results, "shardy"), numbered(arguments, "shardy"), program.graph("shardy")
-    )
+    known = next_values_of_rows(results, arguments, "shardy", program.graph("shardy"))
     moved = [
         results[number]
         for number, value in known.items()
@@ -534,7 +533,7 @@ class LiteralSites:
     ) -> None:
         self.workshop, self.mesh, self.most, self.patience = workshop, mesh, most, patience
         self._before: tuple[RequestedTensor, ...] = workshop.program.requested
-        self._results = _next_values(self._before)
+        self._results = _next_values(workshop.program)
         self._leaves = self._shardings(workshop.program)
         self._known: dict[tuple[str, int, PartitionSpec, int], LiteralSite | None] = {}
         self.built = self._found_at = 0
@@ -695,14 +694,19 @@ class LiteralSites:
         ]
 
 
-def _next_values(requested: Sequence[RequestedTensor]) -> dict[int, int]:
-    """By argument its next value, of those that are asked to be sharded alike."""
-    arguments = [tensor for tensor in requested if tensor.kind == "argument"]
-    results = [tensor for tensor in requested if tensor.kind == "result"]
-    pairs = mirrored([*map(Leaf.of, results)], [*map(Leaf.of, arguments)])
+def _placement(tensor: RequestedTensor) -> Placement | None:
+    asked = requested_sharding(tensor)
+    return None if asked is None else asked.placement
+
+
+def _next_values(program: Staged) -> dict[int, int]:
+    """By argument what may be its next value, of those that are asked to be sharded alike."""
+    asked = {(row.kind, row.index): _placement(row) for row in program.requested}
+    pairs = pairs_of_table(program.tensors, ("shardy", program.graph("shardy")))
     return {
-        other: number
-        for number, other in pairs.items()
-        if results[number].sharding is not None
-        and results[number].sharding == arguments[other].sharding
+        argument: result
+        for result, (argument, relation) in pairs.items()
+        if relation != "gradient"
+        and asked["result", result] is not None
+        and asked["result", result] == asked["argument", argument]
     }

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from sdyscope.analysis.run.numerics import TELLS_NOTHING, difference, numeric
-from sdyscope.analysis.run.reference import arguments_before, compared_with_one_device
+from sdyscope.analysis.run.reference import (
+    arguments_before,
+    compared_with_one_device,
+    moved_by_rounding,
+)
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.edits import Numbers, NumbersVerdict
 from sdyscope.facts.execution import HostBlock, InputSource, Reference
@@ -106,16 +111,17 @@ class Twin:
         try:
             twin = runner.beside(edited.program, edited.traced)
             after = twin.results("shardy")
-            expected, is_simplified = before, True
+            expected, is_simplified, moved = before, True, tuple[float, ...]()
             if corrects:
                 reference = self._alone(
                     twin,
                     edited,
                     alone,
-                    lambda there: _compared(results, after, there, given, computed),
+                    given,
+                    lambda there, moved: _compared(results, after, there, given, computed, moved),
                 )
                 expected = list(reference.alone or reference.outputs)
-                is_simplified = reference.is_simplified
+                is_simplified, moved = reference.is_simplified, reference.moved
         except SdyscopeError as failure:
             reason = failure.message.rstrip(".")
             return Numbers("not compared", devices=devices, reason=reason)
@@ -123,7 +129,11 @@ class Twin:
             return Numbers("not compared", devices=devices, reason=in_words(failure))
         if not len(results) == len(after) == len(expected):
             return Numbers("differ", results=len(results), devices=devices, inputs=self._inputs)
-        own = _compared(results, after, expected, given, computed, strictly=rewrites or corrects)
+        strictly = rewrites or corrects
+        own = _compared(results, after, expected, given, computed, moved, strictly=strictly)
+        if own is not None and not own[4] and not corrects:
+            moved = moved_by_rounding(runner, self.program.tensors, given)
+            own = _compared(results, after, expected, given, computed, moved, strictly=strictly)
         if own is None:
             return Numbers(
                 "not compared",
@@ -140,7 +150,7 @@ class Twin:
         elif within:
             verdict = "same"
             if corrects:
-                as_it_is = _compared(results, before, expected, given, computed)
+                as_it_is = _compared(results, before, expected, given, computed, moved)
                 verdict = "same" if as_it_is is None or as_it_is[4] else "corrected"
         elif draws:
             verdict = "other random"
@@ -149,7 +159,7 @@ class Twin:
             verdict = "not compared"
             reason = (
                 f"only {count:,} of {len(results):,} results tell: the others are not finite, or "
-                "zero, or hardly changed"
+                "zero, or noise, or hardly changed"
             )
         return Numbers(
             verdict,
@@ -169,7 +179,8 @@ class Twin:
         twin: Runner,
         edited: Staged,
         alone: Callable[[], Program] | None,
-        compare: Callable[[Sequence[Any]], _Comparison | None],
+        before: Sequence[Any],
+        compare: Callable[[Sequence[Any], Sequence[float]], _Comparison | None],
     ) -> Reference:
         """What the edited program computes on a mesh of one device, to compare with."""
         from sdyscope.errors import TargetError
@@ -188,10 +199,16 @@ class Twin:
         def differing(reference: Reference) -> int | None:
             if reference.failure or reference.alone_failure:
                 return None
-            own = compare(reference.alone or reference.outputs)
+            own = compare(reference.alone or reference.outputs, reference.moved)
             return None if own is None else int(not own[4])
 
-        reference = compared_with_one_device(runner, runner.own_reference, differing)
+        reference = compared_with_one_device(
+            runner,
+            edited.tensors,
+            before,
+            lambda moved: replace(runner.own_reference(), moved=tuple(moved)),
+            differing,
+        )
         if reference.failure or reference.alone_failure:
             raise TargetError(reference.failure or reference.alone_failure)
         return reference
@@ -203,6 +220,7 @@ def _compared(
     there: Sequence[Any],
     given: Sequence[Any],
     computed: Iterable[str],
+    moved: Sequence[float],
     *,
     strictly: bool = False,
 ) -> _Comparison | None:
@@ -214,12 +232,14 @@ def _compared(
         there: what they should be.
         given: of each the argument that it may be the next value of; None, or none, for none.
         computed: element types that the step computes in.
+        moved: of each how far rounding the arguments moves it; empty where that was not looked at.
         strictly: whether one whose change rounding would hide counts as not compared.
     """
     count, within = 0, True
     worst: tuple[float, str, float, float] = (-1.0, "", 0.0, 0.0)
     arguments = [*given, *[None] * (len(results) - len(given))]
-    for result, before, after, argument in zip(results, here, there, arguments, strict=False):
+    each = zip(results, here, there, arguments, moved or [0.0] * len(results), strict=False)
+    for result, before, after, argument, distance in each:
         if before is None or after is None or not np.asarray(after).size:
             continue
         if np.asarray(after).dtype.kind in "fc" and not np.isfinite(after).any():
@@ -227,7 +247,9 @@ def _compared(
         if not np.any(before) and not np.any(after):
             continue  # that nothing is nothing says nothing
         apart = difference(HostBlock.whole(before), after, argument)
-        own = numeric(result.path, 0, result.dtype, computed, [apart])
+        own = numeric(result.path, 0, result.dtype, computed, [apart], distance)
+        if own.is_noise:
+            continue  # nor does noise
         count += not (strictly and own.hides_change)
         within = within and own.within
         if own.excess > worst[0]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.naming.next_values import next_values, numbered, only_moves
+from sdyscope.analysis.naming.next_values import next_values_of_rows, only_moves
 from sdyscope.facts.findings import (
     DonationDropped,
     DonationUnused,
@@ -55,7 +55,7 @@ def not_donated(
     results = [row for row in rows if row.kind == "result"]
     if only_moves(graph):
         return ()
-    known = next_values(numbered(results, partitioner), numbered(arguments, partitioner), graph)
+    known = next_values_of_rows(results, arguments, partitioner, graph)
     undonated = []
     for number, value in known.items():
         argument, result = arguments[value.argument], results[number]

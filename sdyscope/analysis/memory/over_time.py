@@ -29,6 +29,7 @@ from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.decided import DecidedValue
+from sdyscope.facts.memory import Held
 from sdyscope.facts.over_time import (
     CATEGORIES,
     Category,
@@ -162,24 +163,13 @@ class _OverTime:
 
     @cached_property
     def roles(self) -> Mapping[int, Role]:
-        arguments, results = (
-            [tensor for tensor in self.memory.tensors if tensor.kind == kind]
-            for kind in ("argument", "result")
-        )
+        arguments = [tensor for tensor in self.memory.tensors if tensor.kind == "argument"]
         leaves = [Leaf(tensor.name, tensor.type[0], tensor.dtype) for tensor in arguments]
-        outputs = [Leaf(tensor.name, tensor.type[0], tensor.dtype) for tensor in results]
         in_passes = self.in_passes and {
             place for place, tensor in enumerate(arguments) if tensor.number in self.in_passes
         }
-        if self.graph is None:
-            kept = {*mirrored(outputs, leaves).values()}
-        else:
-            given, returned = (
-                [(leaf, tensor.number) for leaf, tensor in zip(each, rows, strict=True)]
-                for each, rows in ((leaves, arguments), (outputs, results))
-            )
-            known = next_values(returned, given, self.graph)
-            kept = {value.argument for value in known.values()}
+        carried = {tensor.number for tensor, _ in carried_tensors(self.memory.tensors, self.graph)}
+        kept = {place for place, tensor in enumerate(arguments) if tensor.number in carried}
         roles_of = roles(leaves, kept, in_passes, differentiated=self.differentiated)
         return {tensor.number: role for tensor, role in zip(arguments, roles_of, strict=True)}
 
@@ -547,3 +537,25 @@ def _parts(length: int, most: int) -> Iterator[tuple[int, int]]:
 def _largest_in_each_part(totals: Sequence[int]) -> Iterator[int]:
     for start, end in _parts(len(totals), _MOMENTS):
         yield max(range(start, end), key=totals.__getitem__)
+
+
+def carried_tensors(tensors: Sequence[Held], graph: OpGraph | None) -> list[tuple[Held, Held]]:
+    """Arguments with the results that may be their next values, or are their gradients.
+
+    Args:
+        tensors: arguments and results.
+        graph: op graph of their module; None where there is none, and paths alone tell.
+    """
+    arguments, results = (
+        [tensor for tensor in tensors if tensor.kind == kind] for kind in ("argument", "result")
+    )
+    given, returned = (
+        [(Leaf(each.name, each.type[0], each.dtype), each.number) for each in rows]
+        for rows in (arguments, results)
+    )
+    if graph is None:
+        pairs = mirrored([leaf for leaf, _ in returned], [leaf for leaf, _ in given])
+    else:
+        known = next_values(returned, given, graph)
+        pairs = {result: value.argument for result, value in known.items()}
+    return [(arguments[argument], results[result]) for result, argument in pairs.items()]

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from sdyscope.analysis.memory.donation import not_donated
 from sdyscope.analysis.memory.memory import Memory, memory_of
 from sdyscope.analysis.memory.options import cut_further, saved_together
-from sdyscope.analysis.memory.over_time import over_time_of
-from sdyscope.analysis.naming.paths import Leaf, mirrored
+from sdyscope.analysis.memory.over_time import carried_tensors, over_time_of
+from sdyscope.analysis.naming.paths import Leaf
 from sdyscope.errors import ConversionError, SdyscopeError
 from sdyscope.facts.memory import Held
 from sdyscope.facts.over_time import MemoryOverTime, PeakRemedy
@@ -60,10 +60,12 @@ def candidates(
     """
     if memory.partitioner is None or program.is_compiled:
         return []
+    # Gradients among them: they are sharded as what they are of.
+    carried = carried_tensors(memory.tensors, program.graph(memory.partitioner))
     wishes = [
         *_donations(program, memory, memory.partitioner),
-        *_shardings(memory),
-        *_offloads(memory, over_time),
+        *_shardings(memory, carried),
+        *_offloads(memory, over_time, carried),
         *_constraints(program, memory.partitioner, over_time),
     ]
     pairs = [(remedy, partial(program.with_wishes, each)) for remedy, each in wishes]
@@ -133,17 +135,6 @@ def _in_turn(
     return [pairs[at] for _, at in ordered]
 
 
-def _pairs(memory: Memory) -> Iterator[tuple[Held, Held]]:
-    """Arguments and the results that are their next values."""
-    arguments = [tensor for tensor in memory.tensors if tensor.kind == "argument" and tensor.name]
-    results = [tensor for tensor in memory.tensors if tensor.kind == "result"]
-    for number, other in mirrored(
-        [Leaf(tensor.name, tensor.type[0], tensor.dtype) for tensor in results],
-        [Leaf(tensor.name, tensor.type[0], tensor.dtype) for tensor in arguments],
-    ).items():
-        yield arguments[other], results[number]
-
-
 def _donations(
     program: Staged, memory: Memory, partitioner: Partitioner
 ) -> Iterator[tuple[PeakRemedy, tuple[Wish, ...]]]:
@@ -184,7 +175,7 @@ def _donations(
 
 
 def _offloads(
-    memory: Memory, over_time: MemoryOverTime
+    memory: Memory, over_time: MemoryOverTime, carried: Sequence[tuple[Held, Held]]
 ) -> Iterator[tuple[PeakRemedy, tuple[Wish, ...]]]:
     """The optimizer's state, with its next values, in the host's memory between two steps."""
     if not memory.can_offload:
@@ -192,7 +183,7 @@ def _offloads(
     kept = {held.name for held in over_time.held if held.category == "optimizer state"}
     pairs = [
         (argument, result)
-        for argument, result in _pairs(memory)
+        for argument, result in carried
         if argument.name in kept and argument.stored.memory == "device"
     ]
     if not pairs:
@@ -209,9 +200,11 @@ def _offloads(
     yield remedy, tuple(wishes)
 
 
-def _shardings(memory: Memory) -> Iterator[tuple[PeakRemedy, tuple[Wish, ...]]]:
+def _shardings(
+    memory: Memory, carried: Sequence[tuple[Held, Held]]
+) -> Iterator[tuple[PeakRemedy, tuple[Wish, ...]]]:
     """Arguments that are held by several devices, each with its next value."""
-    next_values = {argument.name: result for argument, result in _pairs(memory)}
+    next_values = {argument.name: result for argument, result in carried}
     for saving in saved_together(memory.under_sharded):
         first = saving.tensors[0]
         if first.kind != "argument" or first.sharding is None:

@@ -82,12 +82,6 @@ class NextValue:
     relation: NextValueRelation
 
 
-def numbered(rows: Iterable[Tensor], partitioner: Partitioner) -> list[Numbered]:
-    """Arguments or results with their numbers in a partitioner's module."""
-    there = [(row, row.lowered.get(partitioner)) for row in rows]
-    return [(Leaf.of(row), None if own is None else own.index) for row, own in there]
-
-
 def next_values(
     results: Sequence[Numbered], arguments: Sequence[Numbered], graph: OpGraph
 ) -> dict[int, NextValue]:
@@ -135,6 +129,28 @@ def next_values(
         result: NextValue(argument, relation(result, argument))
         for result, argument in pairs.items()
     }
+
+
+def next_values_of_rows(
+    results: Iterable[Tensor],
+    arguments: Iterable[Tensor],
+    partitioner: Partitioner,
+    graph: OpGraph,
+) -> dict[int, NextValue]:
+    """See ``next_values``: the same of a table's rows.
+
+    Args:
+        results: the results.
+        arguments: the arguments.
+        partitioner: in whose module they are.
+        graph: op graph of that module.
+    """
+
+    def numbered(row: Tensor) -> Numbered:
+        there = row.lowered.get(partitioner)
+        return Leaf.of(row), None if there is None else there.index
+
+    return next_values([*map(numbered, results)], [*map(numbered, arguments)], graph)
 
 
 def _by_what_is_kept(
@@ -189,7 +205,7 @@ def pairs_of_table(
         pairs = mirrored([*map(Leaf.of, ours)], [*map(Leaf.of, theirs)])
         return {numbers[result]: (others[argument], None) for result, argument in pairs.items()}
     partitioner, graph = module
-    known = next_values(numbered(ours, partitioner), numbered(theirs, partitioner), graph)
+    known = next_values_of_rows(ours, theirs, partitioner, graph)
     return {
         numbers[result]: (others[value.argument], value.relation) for result, value in known.items()
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -164,7 +165,8 @@ class Explainer:
                 absences = self.obstacles.absences(ref)
                 closed = self.obstacles.closed(ref)
                 if not (absences or closed or self.flow.parts(self.flow.root(ref))):
-                    notes.append(ExplanationNote("untouched" if named.shape else "no dimension"))
+                    note = ExplanationNote("untouched" if named.shape else "no dimension")
+                    notes.append(self.all_manual(named.id) or note)
         by = {self.propagated.partitioner: decided}
         callers = self.graph.ways_to(op)
         return Explanation(named, by, {}, chains, absences, closed, tuple(notes), callers=callers)
@@ -185,6 +187,15 @@ class Explainer:
             yield ExplanationNote("no steps")
         elif (cut := self.cut(propagated_value)) is not None:
             yield cut
+
+    def all_manual(self, value: ValueId) -> ExplanationNote | None:
+        """That no axis could come to a value: the program itself places it along all of them."""
+        decided = self.decisions.decided(value)
+        place = None if decided is None else decided.placement
+        if place is None or not place.manual:
+            return None
+        is_all = math.prod(digit.size for digit in place.manual) == place.num_devices
+        return ExplanationNote("all manual") if is_all else None
 
     def cut(self, result: PropagatedValue) -> ExplanationNote | None:
         """The parts of axes of a returned value that Shardy has taken off the result of main."""

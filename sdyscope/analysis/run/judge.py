@@ -184,12 +184,14 @@ def _not_finite(rows: Sequence[ExecutedTensor], errors: Sequence[Numeric]) -> It
 
 
 def _nothing_told(errors: Sequence[Numeric]) -> Iterator[Observation]:
-    """Results that agree as they have to: zeros, and arguments that a step hardly changes."""
-    agreeing = [error for error in errors if error.within and element_dtype(error.dtype)]
+    """Results that agree as they have to: zeros, noise, and arguments that hardly change."""
+    noise = tuple(error.path for error in errors if error.is_noise)
+    within = (error for error in errors if error.within and not error.is_noise)
+    agreeing = [error for error in within if element_dtype(error.dtype)]
     zero = tuple(error.path for error in agreeing if not (error.tells or error.not_finite))
     unchanged = tuple(error.path for error in agreeing if error.hides_change)
-    if zero or unchanged:
-        yield Observation("not-compared", "note", NothingTold(zero, unchanged))
+    if zero or unchanged or noise:
+        yield Observation("not-compared", "note", NothingTold(zero, unchanged, noise))
 
 
 def _meshes(tensors: Iterable[Tensor]) -> set[Mesh]:
@@ -365,7 +367,8 @@ def _numerics(
         if differences and index in results:
             row = results[index]
             path, dtype = row.tensor.path, row.tensor.dtype
-            error = numeric(path, index, dtype, reference.compute_dtypes, differences)
+            moved = reference.moved_result(index)
+            error = numeric(path, index, dtype, reference.compute_dtypes, differences, moved)
             yield (
                 error
                 if error.device is not None

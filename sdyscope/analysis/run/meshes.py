@@ -172,6 +172,7 @@ class _Comparison:
                     difference(block, expected, self.reference.before_result(index))
                     for block in blocks
                 ],
+                self.reference.moved_result(index),
             )
             for index, (blocks, expected) in enumerate(
                 zip(execution.outputs, self.outputs, strict=False)
@@ -184,9 +185,9 @@ class _Comparison:
         wrong = sum(not error.within for error in errors)
         telling = [error for error in errors if error.tells]
         worst = worst_error(telling)
-        return MeshComparison(
-            execution.failure, len(telling), wrong, worst, StepTime.of(execution.step_seconds)
-        )
+        step = StepTime.of(execution.step_seconds)
+        noise = tuple(error.path for error in errors if error.is_noise)
+        return MeshComparison(execution.failure, len(telling), wrong, worst, step, noise)
 
     def observed(self, side: _Side, row: MeshRun, *, look_inside: bool) -> Iterator[Observation]:
         """What is wrong on a mesh, or why nothing is known of it."""

@@ -9,6 +9,10 @@ A result that is nearly its argument, as parameters after a step are, is also co
 step changed: a small step of a wrong gradient leaves parameters nearly as a right one does. A
 change may be off by half of itself, as Adam's first step goes by the sign of each gradient, and by
 what rounding to its dtype loses.
+
+Some results are noise: the gradient of a bias that a softmax or a normalization takes out again is
+zero but for rounding. Where a result is wrong, the step on one device is run once more with its
+arguments rounded otherwise; what that moves as far is not blamed, and said not to be compared.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ ROUNDOFF: Mapping[str, float] = {
 }
 
 #: Why results are equal that say nothing of what computed them.
-TELLS_NOTHING = "no result is finite and other than zero"
+TELLS_NOTHING = "no result is finite, other than zero and more than rounding noise"
 
 #: Sharding changes the order of sums: n terms, added in two orders, differ by about sqrt(n)
 #: roundings, and a million terms is what the sums of a step come to.
@@ -51,6 +55,9 @@ ROUNDINGS_OF_A_CHAIN = 32
 
 #: What is wrong by half is wrong in any dtype.
 LARGEST = 0.5
+
+#: A result is noise where it is wrong by at most so many times what rounding the arguments moves.
+_TIMES_MOVED = 4
 
 #: How near a ratio is to a whole number that is taken for one.
 _WHOLE = 1e-3
@@ -79,7 +86,7 @@ class Numeric:
         pair: the element as it is there, and on one device; empty when there is no difference.
         norm: norm of the result on one device, of its finite numbers.
         tells: whether there is something to compare: not where all is zero or not finite, here and
-            there.
+            there, nor where it is noise.
         wrong: positions of the devices whose own blocks exceed the tolerance; empty where the
             result was compared in one piece.
         right: those whose blocks do not.
@@ -88,6 +95,8 @@ class Numeric:
             of, over the norm of the result; None where there is no such argument.
         by_change: whether error and tolerance are shares of that change: where it is wrong and the
             result as a whole is within its own tolerance.
+        is_noise: whether it is wrong by no more than rounding the arguments moves it on one device:
+            tolerance is then what that allows.
     """
 
     path: str
@@ -106,11 +115,12 @@ class Numeric:
     not_finite: int = 0
     change: float | None = None
     by_change: bool = False
+    is_noise: bool = False
 
     @property
     def excess(self) -> float:
         """The error as a share of the tolerance."""
-        if not self.tolerance:
+        if not self.tolerance or math.isinf(self.error):
             return math.inf if self.error else 0.0
         return self.error / self.tolerance
 
@@ -124,7 +134,7 @@ class Numeric:
     @property
     def tells(self) -> bool:
         """Whether there is something to compare."""
-        return bool(self.norm or self.error)
+        return bool(self.norm or self.error) and not self.is_noise
 
     @property
     def hides_change(self) -> bool:
@@ -140,8 +150,9 @@ class _Error(NamedTuple):
 
 
 def worst_error(errors: Iterable[Numeric]) -> Numeric | None:
-    """The one that comes nearest to its tolerance, or exceeds it most."""
-    return max(errors, key=lambda error: error.excess, default=None)
+    """The one that comes nearest to its tolerance, or exceeds it most; noise is none."""
+    telling = (error for error in errors if not error.is_noise)
+    return max(telling, key=lambda error: error.excess, default=None)
 
 
 def element_dtype(dtype: str) -> str:
@@ -208,6 +219,7 @@ def other_on_one_device(
     dtype: str,
     computed_in: Iterable[str],
     before: Any = None,
+    moved: float = 0.0,
 ) -> OtherOnOneDevice | None:
     """How a result is not what the program computes on a mesh of one device; None where it is.
 
@@ -218,10 +230,10 @@ def other_on_one_device(
         dtype: MLIR element type.
         computed_in: element types that the step computes in.
         before: the argument that the result may be the next value of; None for none.
+        moved: how far rounding the arguments moves it; see ``Reference.moved``.
     """
-    whole = numeric(
-        "", index, dtype, computed_in, [difference(HostBlock.whole(here), alone, before)]
-    )
+    apart = [difference(HostBlock.whole(here), alone, before)]
+    whole = numeric("", index, dtype, computed_in, apart, moved)
     if whole.within:
         return None
     ratio, of_change = ratio_of(whole, here, alone, before)
@@ -294,8 +306,18 @@ def numeric(
     dtype: str,
     computed_in: Iterable[str],
     differences: Sequence[BlockDifference],
+    moved: float = 0.0,
 ) -> Numeric:
-    """One result, of which every block was compared; of replicas of a block the worst counts."""
+    """One result, of which every block was compared; of replicas of a block the worst counts.
+
+    Args:
+        path: its pytree path.
+        index: its flat index.
+        dtype: MLIR element type.
+        computed_in: element types that the step computes in.
+        differences: of every block.
+        moved: how far rounding the arguments moves it on one device; see ``Reference.moved``.
+    """
     blocks: dict[tuple[Extent, ...], BlockDifference] = {}
     for block in differences:
         before = blocks.get(block.index)
@@ -313,6 +335,10 @@ def numeric(
     if change is not None and own.error <= own.allowed:
         of_change = _error_of_change(distance, norm, change, dtype)
     shown = of_change or own
+    allowed = _TIMES_MOVED * moved
+    is_noise = shown.error > shown.allowed and distance <= allowed
+    if is_noise:
+        shown = shown._replace(allowed=shown.error / distance * allowed)
     wrong = [block.distance > tolerance(rounded) * block.norm for block in differences]
     held = [
         (block.device, is_wrong)
@@ -336,6 +362,7 @@ def numeric(
         sum(block.not_finite for block in blocks.values()),
         None if change is None else change / norm if norm else math.inf if change else 0.0,
         of_change is not None,
+        is_noise,
     )
 
 

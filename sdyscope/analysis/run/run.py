@@ -21,15 +21,20 @@ from sdyscope.analysis.run.numerics import (
     tolerance,
 )
 from sdyscope.analysis.run.processes import execution_of_all, reference_of_all
-from sdyscope.analysis.run.reference import arguments_before, compared_with_one_device
+from sdyscope.analysis.run.reference import (
+    arguments_before,
+    compared_with_one_device,
+    moved_by_rounding,
+)
 from sdyscope.analysis.run.training import TrainingPlan, training, training_plan
-from sdyscope.analysis.run.values import Run
+from sdyscope.analysis.run.values import MeshRun, Run
 from sdyscope.errors import TargetError
 from sdyscope.facts.execution import Execution, Reference, Trained
 from sdyscope.facts.findings import (
     SEVERITIES,
     DependsOnMesh,
     Inside,
+    NothingTold,
     Observation,
     OtherNumbers,
 )
@@ -156,31 +161,49 @@ def _ran(
             reference_of_all([answer for _, answer in answers]),
         )
 
-    compared_with, judged = (
-        compared_with_one_device(
-            runner,
-            lambda: against(_beside_alone(replace(runner.reference(), before=before), lowered)),
-            lambda outcome: _differing(outcome[1]),
-        )
-        if given is None
-        else against(given)
+    def with_one_device(moved: Sequence[float]) -> tuple[Reference, Run]:
+        reference = given or replace(runner.reference(), before=before)
+        return against(_beside_alone(replace(reference, moved=tuple(moved)), lowered))
+
+    compared_with, judged = compared_with_one_device(
+        runner,
+        lowered.tensors,
+        before,
+        with_one_device,
+        lambda outcome: _differing(outcome[1]),
+        is_own=given is None,
     )
     findings = _located(judged, lowered, runner, executions)
     if meshes:
         assert on_mesh is not None
+        # What agrees on its own mesh may be noise that does not on others.
+        moved = compared_with.moved or moved_by_rounding(runner, lowered.tensors, before)
+        compared_with = replace(compared_with, moved=moved)
         rows, more = across_meshes(
             runner, executions, mesh, on_mesh, meshes, compared_with, lowered.tensors
         )
         # The mesh of one device is one of them.
         findings = [finding for finding in findings if finding.rule != "depends-on-mesh"]
         judged = replace(judged, meshes=rows)
-        findings = [*more, *findings]
+        findings = [*more, *findings, *_noise_elsewhere(rows, findings)]
     if plan is not None:
         of_training, more_of_it = _trained(plan, steps, lowered, runner, executions)
         judged = replace(judged, training=of_training)
         findings = [*more_of_it, *findings]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return replace(judged, findings=tuple(findings), account=account_of(lowered))
+
+
+def _noise_elsewhere(
+    rows: Sequence[MeshRun], findings: Sequence[Observation]
+) -> Iterator[Observation]:
+    """Results that are noise on other meshes, and of which that is not said already."""
+    facts = [finding.fact for finding in findings]
+    known = {path for fact in facts if isinstance(fact, NothingTold) for path in fact.noise}
+    every = (compared.noise for row in rows for compared in row.compared.values())
+    noise = [path for path in dict.fromkeys(chain.from_iterable(every)) if path not in known]
+    if noise:
+        yield Observation("not-compared", "note", NothingTold((), (), tuple(noise)))
 
 
 def _differing(run: Run) -> int | None:
@@ -335,6 +358,7 @@ def _beside_alone(reference: Reference, lowered: Staged) -> Reference:
             dtypes[index],
             reference.compute_dtypes,
             reference.before_result(index),
+            reference.moved_result(index),
         )
         for index, (here, alone) in pairs
         if here is not None and alone is not None and index in dtypes

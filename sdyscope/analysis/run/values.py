@@ -148,6 +148,7 @@ class MeshComparison:
         worst: the result that comes nearest to its tolerance, or exceeds it most; None where none
             was compared.
         step: how long a step takes; None when it did not run.
+        noise: paths of the results that differ by rounding noise: they are not compared.
     """
 
     failure: str
@@ -155,6 +156,7 @@ class MeshComparison:
     differing: int
     worst: Numeric | None
     step: StepTime | None
+    noise: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.naming.data_axes import is_data_axis
-from sdyscope.analysis.naming.next_values import next_values, numbered
+from sdyscope.analysis.naming.next_values import next_values_of_rows
 from sdyscope.analysis.naming.paths import Leaf, kept_for
 from sdyscope.analysis.naming.roles import pass_rows, roles
 from sdyscope.analysis.search.decisions import member
@@ -158,9 +158,9 @@ def _carried(
     leaves = [Leaf.of(row) for row in arguments]
     graph = program.graph(partitioner)
     following: dict[int, list[Tensor]] = {}
-    known = next_values(numbered(results, partitioner), numbered(arguments, partitioner), graph)
-    for result, value in known.items():
-        following.setdefault(value.argument, []).append(results[result])
+    for result, value in next_values_of_rows(results, arguments, partitioner, graph).items():
+        if value.relation != "gradient":
+            following.setdefault(value.argument, []).append(results[result])
     if not following:
         raise TargetError(
             f"{program.name} is no train step: no result is recognizably the next value of an "

@@ -106,6 +106,7 @@ class Runner:
         self.program, self.group = program, group
         self._alone, self._function = alone, function
         self._traced_alone: Any = None
+        self._unsharded: dict[int, Callable[..., Sequence[Any]]] = {}
         self._given_devices = devices
         self.traced = trace(program) if traced is None else traced
         self.steps = steps
@@ -485,19 +486,33 @@ class Runner:
             self._traced_alone = trace(self._alone())
         return self._traced_alone
 
-    def _on_one(self, traced: Any) -> tuple[list[Any], float]:
-        return self.on_one_device(one_device.unsharded(traced))
+    def _on_one(self, traced: Any, values: Sequence[Any] | None = None) -> tuple[list[Any], float]:
+        # The same function each time: JAX compiles it once.
+        if id(traced) not in self._unsharded:
+            self._unsharded[id(traced)] = one_device.unsharded(traced)
+        return self.on_one_device(self._unsharded[id(traced)], values)
+
+    def results_on_one_device(self, values: Sequence[Any] | None = None) -> list[Any]:
+        """What the program's own jaxpr makes of flat values, by default its own, on one device.
+
+        Raises:
+            Exception: whatever running it raises.
+        """
+        return self._on_one(self.traced, values)[0]
 
     def jitted_for_one(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function, jitted as those are that are compared with."""
         options = None if self.simplifies else {"xla_disable_hlo_passes": "algsimp"}
         return jax.jit(function, compiler_options=options)
 
-    def on_one_device(self, function: Callable[..., Sequence[Any]]) -> tuple[list[Any], float]:
+    def on_one_device(
+        self, function: Callable[..., Sequence[Any]], values: Sequence[Any] | None = None
+    ) -> tuple[list[Any], float]:
         """What a function makes of the program's arguments on the first of its devices.
 
         Args:
             function: takes and returns flat arrays.
+            values: what to give it; None for the program's arguments.
 
         Returns:
             Its results on the host, None for those that can't be fetched, and the seconds of a
@@ -506,7 +521,8 @@ class Runner:
         device = self.local[0]
         with jax.default_device(device):
             jitted = self.jitted_for_one(function)
-            values = [jax.device_put(on_host(value), device) for value in self.values]
+            given = self.values if values is None else values
+            values = [jax.device_put(on_host(value), device) for value in given]
             results = jax.block_until_ready(jitted(*values))
             outputs = _whole(results, [device])
             start = time.perf_counter()

@@ -47,7 +47,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding
 from sdyscope.values.sharding import PartitionSpec as P
 from sdyscope.views.fix import proof
-from sdyscope.words.edits import edit_text
+from sdyscope.words.edits import edit_text, next_step_text
 
 pytestmark = pytest.mark.compiles
 
@@ -226,6 +226,18 @@ def test_a_next_value_that_is_no_longer_where_its_argument_is_makes_another_prog
         (said,) = [each.text for each in proof(fix, remedy) if each.text.startswith("next step: ")]
         assert "takes the next value of w sharded otherwise" in said
         assert f"compiled again: {words}" in said
+    # With in_shardings JAX would not bring it there.
+    w, x = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((8, 16), (16,)))
+    with_shardings = jax.jit(constrained, in_shardings=(whole, whole))
+    refusing = Inspection(Program("step", with_shardings, (w, x)), ("shardy",))
+    (refused,) = moved_results(now, refusing, None)
+    assert refused.is_refused
+    assert not moved.is_refused
+    assert next_step_text([moved, refused], None, None) == (
+        "takes the next value of w sharded otherwise than in_shardings say: JAX refuses it"
+    )
+    remedy = replace(fix.remedies[0], moved=(refused,))
+    assert (fix.remedies[0].proven, remedy.proven) == (True, False)
 
 
 @pytest.mark.thorough

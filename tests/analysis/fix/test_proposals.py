@@ -1,5 +1,7 @@
 """The places in the source that say how an argument is sharded."""
 
+import pytest
+
 from sdyscope.analysis.fix.proposals import LiteralSites
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.inspection import Inspection
@@ -91,3 +93,40 @@ def test_a_place_that_is_found_is_worth_more_builds(tmp_path):
     assert all(sites.of(tensor, tensor.sharding.spec) is not None for tensor in arguments)
     assert not sites.is_given_up
     assert sites.built >= 2
+
+
+#: Parameters and what is returned of them, both replicated, each by a line of its own.
+RETURNED = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 4, "model": 2}
+
+
+def program(mesh):
+    def loss(params, x):
+        return jnp.mean((x @ params["w"]) ** 2)
+
+    def step(params, x):
+        gradients = jax.grad(loss)(params, x)
+        return RESULT
+
+    kept = NamedSharding(mesh, P())
+    returned = NamedSharding(mesh, P(None, None))
+    params = {"w": jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=kept)}
+    x = jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    return Program("step", jax.jit(step, out_shardings=returned), (params, x))
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "apart"),
+    [("gradients", True), ('{"w": params["w"] - gradients["w"]}', False)],
+)
+def test_a_gradient_may_be_sharded_otherwise_than_its_parameter(tmp_path, result, apart):
+    text = RETURNED.replace("RESULT", result)
+    program, sites = sites_in(tmp_path / "returned.py", text)
+    (row,) = [row for row in program.requested if row.kind == "result"]
+    assert (sites.of(row, row.sharding.spec) is not None) == apart

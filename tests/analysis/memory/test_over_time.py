@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from sdyscope.analysis.memory.over_time import over_time_of
+from sdyscope.analysis.memory.over_time import carried_tensors, over_time_of
 from sdyscope.analysis.memory.peak import needed, varied
 from sdyscope.analysis.memory.remedies import candidates, tried
 from sdyscope.facts.program import Program
@@ -148,8 +148,11 @@ def test_of_two_arguments_of_one_path_the_one_that_is_updated_has_parameters():
         jax.ShapeDtypeStruct((8, 64), jnp.float32),
     )
     program = Inspection(Program("step", jax.jit(step), (params, params, x)), ["shardy"])
-    held = over_time_of(program, program.memory(), origins=False).held
+    memory = program.memory()
+    held = over_time_of(program, memory, origins=False).held
     categories = {tensor.name: tensor.category for tensor in held}
+    carried = carried_tensors(memory.tensors, program.graph())
+    assert [argument.name for argument, _ in carried] == ["student['w']"]
     assert categories["teacher['w']"] == "inputs"
     assert categories["student['w']"] == "parameters"
 

@@ -8,13 +8,18 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from sdyscope.analysis.naming.next_values import continuing, next_values, numbered, only_moves
+from sdyscope.analysis.naming.next_values import continuing, next_values_of_rows, only_moves
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.stages.lowered.read import read_bytes
 
 MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
 ROWS = NamedSharding(MESH, P("data"))
+
+
+def pairs_in(inspection):
+    results, given = (inspection.tensors.of(kind, "shardy") for kind in ("result", "argument"))
+    return next_values_of_rows(results, given, "shardy", inspection.graph())
 
 
 def array(*shape, sharding=None):
@@ -208,11 +213,7 @@ STATE = {"params": PARAMS, "mu": PARAMS}
 )
 def test_what_results_are_to_the_arguments_whose_paths_they_have(step, arguments, known):
     inspection = Inspection(Program("step", jax.jit(step), arguments), ("shardy",))
-    rows = [inspection.tensors.of(kind, "shardy") for kind in ("result", "argument")]
-    results, given = (numbered(each, "shardy") for each in rows)
-    assert {
-        value.relation for value in next_values(results, given, inspection.graph()).values()
-    } == known
+    assert {value.relation for value in pairs_in(inspection).values()} == known
 
 
 def distilled(teacher, student, x):
@@ -234,8 +235,7 @@ def averaged_teacher(teacher, student, x):
 )
 def test_of_two_arguments_of_one_path_a_result_has_the_one_that_it_keeps(step, arguments):
     inspection = Inspection(Program("step", jax.jit(step), (PARAMS, PARAMS, BATCH)), ("shardy",))
-    results, given = (inspection.tensors.of(kind, "shardy") for kind in ("result", "argument"))
-    known = next_values(numbered(results, "shardy"), numbered(given, "shardy"), inspection.graph())
+    given, known = inspection.tensors.of("argument", "shardy"), pairs_in(inspection)
     assert [given[value.argument].path for _, value in sorted(known.items())] == [
         f"{name}['{leaf}']" for name in arguments for leaf in PARAMS
     ]
@@ -260,10 +260,7 @@ def test_a_token_of_an_ordered_effect_is_no_result_of_the_program():
     plain = {name: array(*each.shape) for name, each in PARAMS.items()}
     program = Program("step", jax.jit(step), (plain, array(32, 8)))
     inspection = Inspection(program, ("shardy",))
-    rows = [inspection.tensors.of(kind, "shardy") for kind in ("result", "argument")]
-    results, given = (numbered(each, "shardy") for each in rows)
-    known = next_values(results, given, inspection.graph())
-    assert {number: value.relation for number, value in known.items()} == {
+    assert {number: value.relation for number, value in pairs_in(inspection).items()} == {
         number: "next value" if number < 4 else "gradient" for number in range(1, 7)
     }
 

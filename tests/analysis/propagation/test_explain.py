@@ -36,6 +36,7 @@ from tests.programs import PROGRAMS
 from tests.user_programs import USER_PROGRAMS
 
 T = "tensor<8x16xf32>"
+MESH = Mesh.of({"a": 4, "b": 2})
 # Shardings of arguments and results.
 A = sharded('[{"a"}, {}]')
 A_ON_1 = sharded('[{}, {"a"}]')
@@ -544,6 +545,24 @@ def test_why_a_value_without_axes_has_none():
     assert words("%arg3") == [
         "dim 1 is closed by the annotation {} on dim 1 of the argument main(3)"
     ]
+
+
+def test_no_axis_could_come_to_a_value_that_is_manual_on_all():
+    body = f"""
+      %0 = sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{{"a", "b"}}, {{}}]>]
+          out_shardings=[<@mesh, [{{"a", "b"}}, {{}}]>] manual_axes={{"a", "b"}}
+          (%x: tensor<1x16xf32>) {{
+        %y = stablehlo.tanh %x : tensor<1x16xf32>
+        sdy.return %y : tensor<1x16xf32>
+      }} : ({T}) -> {T}
+      return %0 : {T}"""
+    program = of_text(body, f"%arg0: {T}", T)
+    (inside,) = [op for op in program.graph.ops if op.kind == "stablehlo.tanh"]
+    decisions = Decisions(program.propagated, program.graph, program.annotations, MESH)
+    notes = Explainer(decisions).explain((inside.id, 0)).notes
+    kinds = {note.kind for note in notes}
+    assert "all manual" in kinds
+    assert "untouched" not in kinds
 
 
 @pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="results have parts of axes there")

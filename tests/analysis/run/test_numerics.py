@@ -13,6 +13,7 @@ from sdyscope.analysis.run.numerics import (
     numeric,
     other_on_one_device,
     tolerance,
+    worst_error,
 )
 from sdyscope.facts.execution import HostBlock
 
@@ -171,3 +172,24 @@ def test_of_a_change_that_is_a_multiple_of_what_one_device_makes_it_is_said_whic
     before, expected, actual = stepped(np.float32, rate, times=8)
     other = other_on_one_device(3, actual, expected, "f32", ["f32"], before)
     assert (other.index, other.ratio, other.by_change) == (3, 8.0, True)
+
+
+def test_what_rounding_the_arguments_moves_as_far_is_noise():
+    expected = np.float32([1e-9, -2e-9, 3e-9])
+    blocks = [difference(HostBlock.whole(-expected), expected)]
+    distance = blocks[0].distance
+    noise = numeric("result", 0, "f32", ["f32"], blocks, moved=distance / 3)
+    assert (noise.within, noise.is_noise) == (True, True)
+    assert worst_error([noise]) is None
+    assert not noise.tells
+    wrong = numeric("result", 0, "f32", ["f32"], blocks, moved=distance / 5)
+    assert (wrong.within, wrong.is_noise) == (False, False)
+    # What agrees is no noise, however far rounding moves it.
+    same = [difference(HostBlock.whole(expected), expected)]
+    assert not numeric("result", 0, "f32", ["f32"], same, moved=distance).is_noise
+
+
+def test_noise_where_one_device_has_zeros_is_not_wrong():
+    blocks = [difference(HostBlock.whole(np.float32([1e-9])), np.float32([0]))]
+    assert numeric("result", 0, "f32", ["f32"], blocks, moved=1e-9).within
+    assert not numeric("result", 0, "f32", ["f32"], blocks).within

@@ -102,5 +102,12 @@ def test_what_can_not_be_is_said():
     forward = inspect(
         jax.jit(lambda w, x: jnp.sum(x @ w)), array((64, 64)), array((64, 64), "data")
     )
-    with pytest.raises(TargetError, match="is no train step"):
-        forward.training_state()
+    # Parameters whose gradients alone are returned do not go from step to step.
+    gradients = inspect(
+        jax.jit(jax.grad(lambda w, x: jnp.sum(x @ w["w"]))),
+        {"w": array((64, 64))},
+        array((64, 64), "data"),
+    )
+    for program in (forward, gradients):
+        with pytest.raises(TargetError, match="is no train step"):
+            program.training_state()
