@@ -94,13 +94,12 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     tensors = _tensor_keys(report)
     programs = report.comms.programs
     notes = [note for program in programs for note in _notes(program)]
+    loops = any(program.at_least for program in programs)
     return {
         "title": sends_sentence(
             [(program.partitioner, program.total.sent) for program in programs],
-            bound_text(
-                at_least=any(program.at_least for program in programs),
-                at_most=any(program.at_most for program in programs),
-            ),
+            bound_text(loops=loops, at_most=any(program.at_most for program in programs)),
+            loops=loops,
         ),
         "programs": [_program(program, report.partitioners) for program in programs],
         "bars": bars(programs),

@@ -174,8 +174,8 @@ def _axes(fact: facts.AxisFact) -> Said:
             return Said(
                 f"No sharding names the mesh axis {name}: the {devices} devices along it hold "
                 "the same, and compute the same except where XLA itself splits an op over it.",
-                hint=f"Shard a dimension over {name}, such as the batch dimension, or remove it "
-                "from the mesh.",
+                hint=f"Shard a dimension over {name}, such as that of the batch, or of state that "
+                "is only updated here. Leave it if other programs use the axis.",
             )
         case facts.SizeOneAxis(axis, more):
             others = f" (and that of {more:,} more)" if more else ""

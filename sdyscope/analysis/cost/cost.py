@@ -236,7 +236,9 @@ class Cost(OfCompiled, Summarized):
     @property
     def notes(self) -> tuple[Remark, ...]:
         """What else is worth knowing."""
-        return self.compiled.notes
+        if not self.predicted:
+            return self.compiled.notes
+        return tuple(note for note in self.counted.notes if isinstance(note, Remark))
 
     @cached_property
     def communication(self) -> TimeTally:
@@ -514,7 +516,9 @@ def predicted_cost_document(
     linker = _Linker(compiled, chip, mesh, given)
     held = predicted_memory(program, counted.partitioner).groups
     read = sum(group.stored for group in held if group.kind == "argument")
-    work = WorkCount(Work(), Work(other=prediction.flops, bytes=read), 0, 0, 0, {}, {})
+    flow = prediction.control_flow
+    counts = flow.loops, flow.unknown_trips, flow.conditionals
+    work = WorkCount(Work(), Work(other=prediction.flops, bytes=read), *counts, {}, {})
     devices_a_chip = 1 if chip is None else chip.devices
     reading = memory(work, None, chip, devices_a_chip, given.compute)
     program_cost = Cost(
