@@ -15,7 +15,12 @@ from sdyscope.words.counts import WITH_LOOPS_ONCE, bound_text, counted, size
 from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import NO_MESH, mesh_words_of, over_text
 from sdyscope.words.origins import OP_FOLLOWED, UNCERTAIN, annotation_text, causes_text
-from sdyscope.words.partitioners import SENT, partitioner_name, partitioner_names
+from sdyscope.words.partitioners import (
+    SENT,
+    SENT_BY_SOME,
+    partitioner_name,
+    partitioner_names,
+)
 from sdyscope.words.places import common_file, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.rematerializations import rematerialization_text, resharding_text
@@ -290,7 +295,8 @@ def footer(
     """What the columns mean, and what is not certain or not known."""
     yield from _remade(document)
     if any(program.total.count for program in document.programs):
-        yield Paragraph(f"{SENT}. x: times per step", "muted")
+        some = any(program.is_partial for program in document.programs)
+        yield Paragraph(f"{SENT_BY_SOME if some else SENT}. x: times per step", "muted")
     if any(program.predicted for program in document.programs):
         yield Paragraph(
             "predicted: what Shardy's own passes insert; XLA's partitioner may choose others "

@@ -14,6 +14,12 @@ SENT: Final = (
     "not measured"
 )
 
+#: The same where a permutation's pairs leave devices out, as those of a pipeline's ends.
+SENT_BY_SOME: Final = (
+    "sent: bytes a device sends per step, counted by ring algorithms, not measured; in some "
+    "collective-permutes a device sends or receives nothing"
+)
+
 _PARTS: Final[Mapping[str, str]] = {
     "arguments": "arguments",
     "results": "results",

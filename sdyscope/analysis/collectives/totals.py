@@ -296,6 +296,11 @@ class Collectives(Summarized):
         return any(collective.conditional for collective in self.collectives)
 
     @property
+    def is_partial(self) -> bool:
+        """Whether some are permutations in which a device sends or receives nothing."""
+        return any(collective.is_partial for collective in self.collectives)
+
+    @property
     def is_partly_predicted(self) -> bool:
         """Whether XLA may send more for ops that its notes name, of which nothing is predicted."""
         return any(isinstance(note, Remark) and note.kind in NOT_PREDICTED for note in self.notes)
