@@ -49,8 +49,8 @@ class StepLimits:
         off: how far such estimates are known to be off; None where that is not known.
         is_measured: whether rates are those that were measured on such a device, not of traces.
         sends: whether a step sends anything.
-        is_certain: whether all that is counted runs as often as it counts: no branch, and no loop
-            of unknown trip count.
+        is_certain: whether all that is counted runs as often as it counts: no branch, no loop of
+            unknown trip count, and no argument read in part that counts whole.
     """
 
     limit: Busy | None

@@ -79,6 +79,7 @@ RemarkKind: TypeAlias = Literal[
     "no rule",
     "unknown calls",
     "between blocks",
+    "looked up",
     "no bytes",
     "not told",
     "not asked for",

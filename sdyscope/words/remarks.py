@@ -135,6 +135,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "Not predicted: what XLA may send where these move elements along a sharded dimension: "
         "{names}."
     ),
+    "looked up": "Counted whole, but only looked up or updated in part: {names}.",
     "no bytes": "Values of these types count as 0 bytes: {names}.",
     "not told": (
         "Origins are not known: the run's own compile did not record the op of each instruction; "

@@ -36,7 +36,11 @@ def limits(cost: Cost, calibration: Calibration | None = None) -> StepLimits:
         off=next((error.expected for error in errors if error.of == "steps"), None),
         is_measured=cost.given.measured,
         sends=bool(cost.collectives),
-        is_certain=not (cost.work.unknown_trips or cost.work.conditionals),
+        is_certain=not (
+            cost.work.unknown_trips
+            or cost.work.conditionals
+            or any(note.kind == "looked up" for note in cost.notes)
+        ),
     )
 
 
