@@ -132,6 +132,20 @@ def gradients_behind_a_barrier_with_another():
     return accumulated(second)
 
 
+def gradients_summed_in_a_mapped_loop():
+    """Of weights that are the same on all devices, with `check_vma`: in each step of a pipeline."""
+
+    def body(w: Any, batches: Any) -> Any:
+        def step(h: Any, x: Any) -> Any:
+            return jnp.tanh((h + x) @ w), None
+
+        return jax.lax.scan(step, batches[0] * 0, batches)[0]
+
+    mapped = jax.shard_map(body, mesh=AUTO, in_specs=(P(), P(None, "data")), out_specs=P("data"))
+    w, batches = array((128, 128)), array((8, 64, 128), None, "data")
+    return program(jax.grad(lambda w, x: (mapped(w, x) ** 2).sum()), w, batches)
+
+
 @spares("reduced-in-loop", compiled=True)
 def gradients_that_each_iteration_needs():
     return accumulated(lambda total, g: total + jnp.sign(g))

@@ -38,7 +38,7 @@ class StepLimits:
     Attributes:
         limit: what is busy the longest; None where nothing is known.
         others: what else is known to be busy, the longest first.
-        is_complete: whether it is known of every resource.
+        is_complete: whether it is known of every resource, and of all that may be sent.
         device_kind: what the compiler calls a device; empty where nothing says.
         is_chip_known: whether the table of hardware has it.
         overlapped: seconds of a step in which everything goes on at the same time; None where
@@ -49,6 +49,8 @@ class StepLimits:
         off: how far such estimates are known to be off; None where that is not known.
         is_measured: whether rates are those that were measured on such a device, not of traces.
         sends: whether a step sends anything.
+        is_certain: whether all that is counted runs as often as it counts: no branch, no loop of
+            unknown trip count, and no argument read in part that counts whole.
     """
 
     limit: Busy | None
@@ -62,6 +64,7 @@ class StepLimits:
     off: float | None = None
     is_measured: bool = False
     sends: bool = False
+    is_certain: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,10 +318,17 @@ class ActivationGathered:
 
 @dataclass(frozen=True, slots=True)
 class SummedInLoop:
-    """This many tensors are summed in each iteration of a loop that only adds the sums up."""
+    """Sums in each iteration of a loop that only adds them up.
+
+    Attributes:
+        sending: what they send.
+        tensors: how many tensors are summed.
+        by: who sums: the partitioner, the program in a shard_map, or its backward pass in one.
+    """
 
     sending: Sending
     tensors: int
+    by: Literal["partitioner", "program", "backward"] = "partitioner"
 
 
 WastedKind: TypeAlias = Literal[
@@ -349,6 +356,7 @@ class Wasted:
         scope: its scope.
         devices: how many devices there are along the axes.
         first: the line of the first sum.
+        backward: whether it is in the backward pass.
     """
 
     kind: WastedKind
@@ -363,6 +371,7 @@ class Wasted:
     scope: str = ""
     devices: int = 1
     first: SourceLocation | None = None
+    backward: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 ShardyProcess: TypeAlias = Literal["ended", "killed", "crashed", "not started", "failed"]
 """What became of the process in which Shardy writes down origins or steps."""
@@ -78,6 +78,8 @@ RemarkKind: TypeAlias = Literal[
     "some without origin",
     "no rule",
     "unknown calls",
+    "between blocks",
+    "looked up",
     "no bytes",
     "not told",
     "not asked for",
@@ -90,6 +92,7 @@ RemarkKind: TypeAlias = Literal[
     "no time at all",
     "loops of unknown trips",
     "conditionals",
+    "conditionals predicted",
     "uncounted calls",
     "no peak",
     "counted by sdyscope",
@@ -139,6 +142,10 @@ RemarkKind: TypeAlias = Literal[
     "costs no less",
 ]
 """Which remark; ``words.remarks`` has the sentence of each."""
+
+
+#: Remarks on ops of which no collectives are predicted, and XLA may make some.
+NOT_PREDICTED: Final = frozenset({"no rule", "unknown calls", "between blocks"})
 
 
 @dataclass(frozen=True, slots=True)

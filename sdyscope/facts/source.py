@@ -53,7 +53,8 @@ class LineCollectives:
         sent: bytes that a device sends for them per step.
         received: bytes that it receives.
         at_least: whether a loop of unknown length around one counts once.
-        at_most: whether the bytes are an upper bound: those of a ragged all-to-all are data.
+        at_most: whether the bytes are an upper bound: those of a ragged all-to-all are data, and a
+            branch counts as if it were always taken.
         origin: why the largest of the tensors is communicated; null where that was not looked for.
         origins: why each of them is.
     """

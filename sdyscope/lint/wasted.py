@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.analysis.collectives.wasted import accumulated_in_loops, wasted_in_maps
@@ -87,7 +88,9 @@ def reduced_in_loop(subject: Subject) -> Iterator[Sighting]:
     partitioner does not do that: the carry would have to be a partial sum, and it has no way to
     write one. Map the loop over the batch axes with `jax.shard_map`, and `pmean` or `psum` what it
     returns. `sdyscope fix` writes that where the loop's body is a function beside it, or finds
-    shardings of the parameters that send as little.
+    shardings of the parameters that send as little. In a `shard_map` with `check_vma` the gradient
+    of a value that is the same on all devices is summed where it meets one that is not: `pcast` it
+    before the loop, and it is summed once, behind the backward pass's loop.
 
     What is summed is followed in the program to the addition of the loop's carry, through ops that
     a sum can be moved behind. A loop unrolled in Python is not found. A note where it is less than
@@ -100,7 +103,15 @@ def reduced_in_loop(subject: Subject) -> Iterator[Sighting]:
         first, sent = each[0], sum(waste.sent for waste in each)
         axes = tuple(map(AxisRef, first.axes))
         sending = Sending("all-reduce", axes, subject.collectives.mesh, sent, first.times)
-        yield _at(subject, first, SummedInLoop(sending, len(each)), severity_of(sent))
+        fact = SummedInLoop(sending, len(each), _who_sums(subject, first))
+        yield _at(subject, first, fact, severity_of(sent))
+
+
+def _who_sums(subject: Subject, waste: Wasted) -> Literal["partitioner", "program", "backward"]:
+    op = subject.graph.ops[waste.op]
+    if op.mnemonic != "all_reduce":
+        return "partitioner"
+    return "backward" if waste.backward else "program"
 
 
 #: So many gathers of one kind of value are a pattern.

@@ -32,7 +32,7 @@ from sdyscope.words.cost import limit_texts, pipeline_text
 from sdyscope.words.counts import bound_text, sentence
 from sdyscope.words.mesh import NO_MESH, axis_text, over_text
 from sdyscope.words.origins import FOLLOWED, ROLES, causes_text, origin_text, spec_text
-from sdyscope.words.partitioners import SENT, partitioner_name, sends_sentence
+from sdyscope.words.partitioners import SENT, SENT_BY_SOME, partitioner_name, sends_sentence
 from sdyscope.words.paths import shortened
 from sdyscope.words.places import annotation_kind, source_text
 from sdyscope.words.profile import (
@@ -94,13 +94,12 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     tensors = _tensor_keys(report)
     programs = report.comms.programs
     notes = [note for program in programs for note in _notes(program)]
+    loops = any(program.at_least for program in programs)
     return {
         "title": sends_sentence(
             [(program.partitioner, program.total.sent) for program in programs],
-            bound_text(
-                at_least=any(program.at_least for program in programs),
-                at_most=any(program.at_most for program in programs),
-            ),
+            bound_text(loops=loops, at_most=any(program.at_most for program in programs)),
+            loops=loops,
         ),
         "programs": [_program(program, report.partitioners) for program in programs],
         "bars": bars(programs),
@@ -111,7 +110,10 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
                 program, number, pool, tensors, _folds(programs), _times(report, program)
             )
         ],
-        "notes": [(SENT, "plain"), *notes],
+        "notes": [
+            (SENT_BY_SOME if any(each.is_partial for each in programs) else SENT, "plain"),
+            *notes,
+        ],
         "estimates": estimates(report, inspection),
         "measured": None if report.profile is None else _measured(report.profile, pool),
     }

@@ -176,7 +176,8 @@ def _compiled(
             (
                 program.partitioner,
                 program.total.count,
-                bound_text(at_least=program.at_least, at_most=program.at_most),
+                program.at_least,
+                bound_text(loops=program.at_least, at_most=program.at_most),
                 program.total.sent,
             )
             for program in programs

@@ -11,11 +11,16 @@ from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.traffic import Tally
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number
-from sdyscope.words.counts import bound_text, counted, size
+from sdyscope.words.counts import WITH_LOOPS_ONCE, bound_text, counted, size
 from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import NO_MESH, mesh_words_of, over_text
 from sdyscope.words.origins import OP_FOLLOWED, UNCERTAIN, annotation_text, causes_text
-from sdyscope.words.partitioners import SENT, partitioner_name, partitioner_names
+from sdyscope.words.partitioners import (
+    SENT,
+    SENT_BY_SOME,
+    partitioner_name,
+    partitioner_names,
+)
 from sdyscope.words.places import common_file, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.rematerializations import rematerialization_text, resharding_text
@@ -63,20 +68,22 @@ def heading(document: CommsDocument) -> Iterator[Paragraph]:
 def _total_words(collectives: Collectives) -> str:
     total = collectives.total
     if not total.count:
+        if collectives.is_partly_predicted:
+            return "no collectives of Shardy's own; XLA may send more"
         return "no collectives, nothing is sent"
-    at_least, at_most = collectives.at_least, collectives.at_most
+    loops = collectives.at_least
     count = counted(total.count, "collective")
-    words = f"{bound_text(at_least=at_least, at_most=False)}{count} per step"
+    words = f"{bound_text(loops=loops, at_most=collectives.in_branches)}{count} per step"
     if total.tensors != total.count:
         words += f" for {counted(total.tensors, 'tensor')}"
-    bound = bound_text(at_least=at_least, at_most=at_most)
+    bound = bound_text(loops=loops, at_most=collectives.at_most)
     words += f"; a device sends {bound}{size(total.sent)}"
     if total.received != total.sent:
         words += f" and receives {size(total.received)}"
     if collectives.differentiated and [*collectives.by_phase] != ["other"]:
         phases = [f"{phase} {size(tally.sent)}" for phase, tally in collectives.by_phase.items()]
         words += f" ({', '.join(phases)})"
-    return words
+    return words + WITH_LOOPS_ONCE * loops
 
 
 def tables(
@@ -288,7 +295,8 @@ def footer(
     """What the columns mean, and what is not certain or not known."""
     yield from _remade(document)
     if any(program.total.count for program in document.programs):
-        yield Paragraph(f"{SENT}. x: times per step", "muted")
+        some = any(program.is_partial for program in document.programs)
+        yield Paragraph(f"{SENT_BY_SOME if some else SENT}. x: times per step", "muted")
     if any(program.predicted for program in document.programs):
         yield Paragraph(
             "predicted: what Shardy's own passes insert; XLA's partitioner may choose others "

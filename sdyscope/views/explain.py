@@ -12,7 +12,7 @@ from sdyscope.facts.moves import Absence, Beginning, Chain
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.views.propagate import provenance
 from sdyscope.views.propagated_diff import title
-from sdyscope.words.counts import bound_text, counted, size
+from sdyscope.words.counts import WITH_LOOPS_ONCE, counted, size
 from sdyscope.words.edits import (
     aim_text,
     causes_texts,
@@ -96,9 +96,9 @@ def removals(document: ExplainDocument) -> Iterator[Paragraph]:
         yield Paragraph("")
         over = names_text(collective.over or collective.axes)
         at = _at(source_text(collective.source))
-        bound = bound_text(at_least=collective.at_least, at_most=False)
+        once = WITH_LOOPS_ONCE * collective.at_least
         yield Paragraph(
-            f"{collective.name} over {over}, {bound}{size(collective.sent)} per step {at}".rstrip(),
+            f"{collective.name} over {over}, {size(collective.sent)} per step{once} {at}".rstrip(),
             "heading",
         )
         if collective.origin is not None:

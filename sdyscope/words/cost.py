@@ -15,9 +15,10 @@ def limit_texts(limits: StepLimits) -> list[str]:
     texts = [_limit(limits)]
     if limits.overlapped is not None and limits.sequential is not None:
         # What is not known is not in the sum.
-        least = "" if limits.is_complete else "at least "
+        bound = "at least " * limits.is_certain
+        least = "" if limits.is_complete else bound
         texts.append(
-            f"at least {time_text(limits.overlapped)} per step with communication fully "
+            f"{bound}{time_text(limits.overlapped)} per step with communication fully "
             f"overlapped, {least}{time_text(limits.sequential)} with none overlapped"
         )
     if limits.step is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 
 def counted(count: int, singular: str, many: str = "") -> str:
@@ -38,14 +39,18 @@ def times_text(times: int, *, unknown: bool = False) -> str:
     return "an unknown number of times" if unknown else f"{times:,} times per step"
 
 
-def bound_text(*, at_least: bool, at_most: bool) -> str:
-    """What stands before a number of bytes that is a bound; nothing where it is both, or neither.
+def bound_text(*, loops: bool, at_most: bool) -> str:
+    """What stands before a number of bytes that is a bound; nothing where it is none.
 
     Args:
-        at_least: whether some of it counts once that may run more often.
+        loops: whether some of it counts once, and may run more often, or not at all.
         at_most: whether some of it may be less.
     """
-    return "" if at_least == at_most else "at least " if at_least else "at most "
+    return "at most " if at_most and not loops else ""
+
+
+#: What a number is of, where loops of unknown trip count may run never or often.
+WITH_LOOPS_ONCE: Final = " with loops of unknown trip count run once"
 
 
 def percent(part: float, whole: float) -> str:

@@ -174,8 +174,8 @@ def _axes(fact: facts.AxisFact) -> Said:
             return Said(
                 f"No sharding names the mesh axis {name}: the {devices} devices along it hold "
                 "the same, and compute the same except where XLA itself splits an op over it.",
-                hint=f"Shard a dimension over {name}, such as the batch dimension, or remove it "
-                "from the mesh.",
+                hint=f"Shard a dimension over {name}, such as that of the batch, or of state that "
+                "is only updated here. Leave it if other programs use the axis.",
             )
         case facts.SizeOneAxis(axis, more):
             others = f" (and that of {more:,} more)" if more else ""
@@ -301,15 +301,14 @@ def _sent(fact: facts.SentFact) -> Said:
                 hint="Constrain what each layer hands on to a sharding that the next one can work "
                 "with. sdyscope fix tries where.",
             )
-        case facts.SummedInLoop(sending, tensors):
+        case facts.SummedInLoop(sending, tensors, by):
             over = listed_axes(sending.axes or ()) or "devices"
             argument = _argument([axis.name for axis in sending.axes or ()])
             return Said(
                 f"{counted(tensors, 'tensor')} summed over {over} in each of {sending.times:,} "
                 f"iterations of a loop that only adds the sums up: a device sends "
                 f"{size(sending.sent)} that one sum behind the loop would not.",
-                hint=f"Run the loop in jax.shard_map(..., check_vma=False) over {over}, and return "
-                f"jax.lax.pmean(total, {argument}), or psum where the loss is a sum.",
+                hint=_sum_behind(by, over, argument),
             )
         case facts.Wasted():
             return _wasted(fact)
@@ -333,6 +332,24 @@ _SPLIT_CALL: Final = (
     "Call it in a shard_map, or tell the partitioner how to split it "
     "(jax.experimental.custom_partitioning)."
 )
+
+
+def _sum_behind(by: str, over: str, argument: str) -> str:
+    """How a sum of a loop's iterations is taken once."""
+    match by:
+        case "program":
+            return f"Add up what each iteration has, and call jax.lax.psum(total, {argument}) once."
+        case "backward":
+            return (
+                f"Before the loop, make what it reads and is the same over {over} varying: "
+                f"jax.lax.pcast(params, {argument}, to='varying'). Its gradient is then summed "
+                "once."
+            )
+        case _:
+            return (
+                f"Run the loop in jax.shard_map(..., check_vma=False) over {over}, and return "
+                f"jax.lax.pmean(total, {argument}), or psum where the loss is a sum."
+            )
 
 
 def _layout_copied(fact: facts.LayoutCopied) -> Said:

@@ -6,12 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from sdyscope.facts.compiled import MemoryAnalysis
-from sdyscope.words.counts import size
+from sdyscope.words.counts import WITH_LOOPS_ONCE, size
 
 #: What the bytes are that a device sends.
 SENT: Final = (
     "sent: bytes each device sends per step (it receives as many), counted by ring algorithms, "
     "not measured"
+)
+
+#: The same where a permutation's pairs leave devices out, as those of a pipeline's ends.
+SENT_BY_SOME: Final = (
+    "sent: bytes a device sends per step, counted by ring algorithms, not measured; in some "
+    "collective-permutes a device sends or receives nothing"
 )
 
 _PARTS: Final[Mapping[str, str]] = {
@@ -54,28 +60,34 @@ def module_text(name: str, partitioner: str | None) -> str:
     return f"{name} for {partitioner_name(partitioner)}"
 
 
-def sends_sentence(sent: Sequence[tuple[str | None, int]], bound: str = "") -> str:
+def sends_sentence(
+    sent: Sequence[tuple[str | None, int]], bound: str = "", *, loops: bool = False
+) -> str:
     """What a device sends in a step.
 
     Args:
         sent: bytes under each partitioner.
-        bound: ``at least`` or ``at most``, where they are a bound; see ``counts.bound_text``.
+        bound: ``at most``, where they are a bound; see ``counts.bound_text``.
+        loops: whether some are in loops of unknown trip count, and count once.
     """
+    words = _sends_clause(sent, bound)
+    return f"{words}{WITH_LOOPS_ONCE * (loops and any(bytes_ for _, bytes_ in sent))}."
+
+
+def _sends_clause(sent: Sequence[tuple[str | None, int]], bound: str) -> str:
     (less, few), (more, many) = _ends(sent)
     if not many:
-        return "A device sends nothing."
+        return "A device sends nothing"
     if few == many:
         both = " under both" if len(sent) > 1 else ""
-        return f"A device sends {bound}{size(many)} per step{both}."
+        return f"A device sends {bound}{size(many)} per step{both}"
     if not few:
-        return f"Under {more} a device sends {bound}{size(many)} per step; under {less} nothing."
+        return f"Under {more} a device sends {bound}{size(many)} per step; under {less} nothing"
     if _is_alike(few, many):
-        return (
-            f"A device sends {bound}{size(many)} per step under {more}, {size(few)} under {less}."
-        )
+        return f"A device sends {bound}{size(many)} per step under {more}, {size(few)} under {less}"
     return (
         f"Under {more} a device sends {many / few:.1f} times the bytes: {bound}{size(many)} per "
-        f"step, not {size(few)}."
+        f"step, not {size(few)}"
     )
 
 

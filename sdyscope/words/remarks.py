@@ -131,6 +131,11 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     "some without origin": "{count:,} of {of:,} tensors {have} no origin.",
     "no rule": "Shardy has no rule for these, so no collective is predicted: {names}.",
     "unknown calls": "What these custom calls send is not known, and not counted: {names}.",
+    "between blocks": (
+        "Not predicted: what XLA may send where these move elements along a sharded dimension: "
+        "{names}."
+    ),
+    "looked up": "Counted whole, but only looked up or updated in part: {names}.",
     "no bytes": "Values of these types count as 0 bytes: {names}.",
     "not told": (
         "Origins are not known: the run's own compile did not record the op of each instruction; "
@@ -155,12 +160,15 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "No bandwidth is known for what the collectives run over, so they have no times{bandwidth}."
     ),
     "loops of unknown trips": (
-        "{count:,} of {loops} {have} an unknown trip count and {counts} once: a step may "
-        "take longer."
+        "{count:,} of {loops} {have} an unknown trip count and {counts} once: a step may take "
+        "longer, or less where a loop does not run."
     ),
     "conditionals": (
         "{conditionals}: the most expensive branch counts for arithmetic and memory, and "
         "collectives as if every branch were taken."
+    ),
+    "conditionals predicted": (
+        "{conditionals}: arithmetic and collectives count as if every branch were taken."
     ),
     "uncounted calls": ("{custom_calls} whose operations are not known {counts} as 0: {first}."),
     "no peak": "No peak is known for {listed}: the peak of bf16 is used.",
@@ -224,7 +232,8 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     ),
     "stage unknown": "A stage is not known: {said}",
     "counted once": (
-        "{collectives} in loops of unknown trip count {counts} once: a step may send more."
+        "{collectives} in loops of unknown trip count {counts} once: a step may send more, or less "
+        "where a loop does not run."
     ),
     "JAX's own": "{said}: {count} of JAX's own functions were left out; --all compares them.",
     "JAX's own not written": (

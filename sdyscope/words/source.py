@@ -9,7 +9,7 @@ from sdyscope.facts.program import CompiledUnder
 from sdyscope.facts.source import LineCollectives, LineValues
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.counts import bound_text, counted, size
+from sdyscope.words.counts import WITH_LOOPS_ONCE, bound_text, counted, size
 from sdyscope.words.findings import Finding
 from sdyscope.words.mesh import over_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
@@ -101,10 +101,11 @@ def collectives_text(
         partitioners: under which they are there; none where that need not be said.
     """
     over = over_text(collectives.axes, mesh)
-    bound = bound_text(at_least=collectives.at_least, at_most=collectives.at_most)
+    bound = bound_text(loops=collectives.at_least, at_most=collectives.at_most)
     words = (
         f"{collectives.kind}{f' over {over}' if over else ''} of "
         f"{counted(collectives.tensors, 'tensor')} sends {bound}{size(collectives.sent)}"
+        f"{WITH_LOOPS_ONCE * collectives.at_least}"
     )
     return f"{partitioner_names(partitioners)}: {words}" if partitioners else words
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from sdyscope.facts.remarks import Remark
 from sdyscope.words.account import NOT_IN_TEXT
-from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.counts import WITH_LOOPS_ONCE, counted, listed, size
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.remarks import remark_text
 
@@ -122,7 +122,7 @@ def propagated_said(
 def compiled_said(
     hardware: str,
     needs: Sequence[tuple[str | None, int]],
-    sends: Sequence[tuple[str | None, int, str, int]],
+    sends: Sequence[tuple[str | None, int, bool, str, int]],
     refused: Iterable[tuple[str | None, str]],
     *,
     remade: int,
@@ -133,7 +133,8 @@ def compiled_said(
     Args:
         hardware: for what, in words; empty for a text, which does not say.
         needs: under each partitioner what a device needs, in bytes, as far as that is known.
-        sends: under each how many collectives a step has, of what bound its bytes are, and these.
+        sends: under each how many collectives a step has, whether loops of unknown trip count count
+            once, of what bound its bytes are, and these.
         refused: under whom it did not compile, and why.
         remade: how many reshardings make a tensor whole on every device.
         passed: whether nothing was found that is worse than a note.
@@ -146,11 +147,11 @@ def compiled_said(
             (
                 under,
                 counted(count, "collective that sends", "collectives that send")
-                + f" {bound}{size(sent)}"
+                + f" {bound}{size(sent)}{WITH_LOOPS_ONCE * loops}"
                 if count
                 else "no collectives",
             )
-            for under, count, bound, sent in sends
+            for under, count, loops, bound, sent in sends
         ]
         parts.append(f"A step has {_each(texts)}.")
     parts += [_nothing(refused).strip()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from sdyscope.values.source import PathWords
@@ -39,7 +40,7 @@ class Symptom:
 
     Attributes:
         title: what it is.
-        seen_as: what messages of JAX and XLA, and people, say of it.
+        seen_as: what messages of JAX and XLA, and people, say of it; ``*`` stands for any text.
         commands: the command lines that find the cause, with TARGET for the program.
         about: what is said of it, in Markdown.
         seen: the first lines in which it is seen.
@@ -128,9 +129,15 @@ def searched(
     )
 
 
+@cache
+def _phrase(phrase: str) -> re.Pattern[str]:
+    """What finds a phrase in a line; ``*`` in it stands for any text."""
+    return re.compile(".*".join(map(re.escape, phrase.split("*"))))
+
+
 def _is_seen(symptom: Symptom, text: str, words: bool) -> bool:
     phrases = [phrase.lower() for phrase in symptom.seen_as]
-    if any(phrase in text for phrase in phrases):
+    if any(_phrase(phrase).search(text) for phrase in phrases):
         return True
     asked = set(re.findall(r"\w{3,}", text)) if words else set()
     known = re.findall(r"\w+", " ".join((symptom.title.lower(), *phrases)))

@@ -216,6 +216,50 @@ def test_a_mesh_of_another_size_is_refused(sdyscope, hlo):
     sdyscope("comms", hlo, "--mesh", "data=4").said("8 devices", "the mesh has 4")
 
 
+@pytest.mark.parametrize(("pairs", "alike"), [("{{0,1}}", False), ("{{0,1},{1,0}}", True)])
+def test_only_where_all_take_part_does_a_device_receive_as_many(sdyscope, hlo, pairs, alike):
+    """The first stage of a pipeline receives nothing, and the last one sends nothing."""
+    hlo.write_text(
+        HLO.replace("all-reduce(", "collective-permute(").replace(
+            "replica_groups=[4,2]<=[8], use_global_device_ids=true", f"source_target_pairs={pairs}"
+        )
+    )
+    said = " ".join(sdyscope("comms", hlo).out.split())
+    assert ("(it receives as many)" in said) == alike
+    assert ("in some collective-permutes a device sends or receives nothing" in said) != alike
+
+
+BRANCHES = """HloModule jit_f, num_partitions=8
+
+add {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] add(%a, %b)
+}
+
+sums {
+  %x = f32[1024]{0} parameter(0)
+  ROOT %r = f32[1024]{0} all-reduce(%x), channel_id=1, replica_groups=[4,2]<=[8], use_global_device_ids=true, to_apply=add
+}
+
+keeps {
+  ROOT %x = f32[1024]{0} parameter(0)
+}
+
+ENTRY e {
+  %p = pred[] parameter(0)
+  %q = f32[1024]{0} parameter(1)
+  ROOT %r = f32[1024]{0} conditional(%p, %q, %q), true_computation=sums, false_computation=keeps
+}
+"""
+
+
+def test_what_is_in_a_branch_is_at_most_that(sdyscope, hlo):
+    hlo.write_text(BRANCHES)
+    said = " ".join(sdyscope("comms", hlo).out.split())
+    assert "at most 1 collective per step; a device sends at most 4.0 KiB" in said
+
+
 @pytest.mark.parametrize("keep", [40, 120, 200, len(HLO) - 2])
 def test_a_file_that_is_cut_off_is_one_sentence(sdyscope, hlo, keep):
     hlo.write_text(HLO[:keep])

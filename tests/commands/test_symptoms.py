@@ -26,6 +26,25 @@ LOGGED = {
     "time.": "A hang",
     "GSPMD sharding propagation is going to be deprecated and not supported in the future. Please "
     "consider migrating to Shardy": "After an upgrade of JAX",
+    "The input carry c has type float32[8,8] but the corresponding output carry component has type "
+    "float32[8@data,8].": "Ambiguous shardings in Explicit mode",
+    "The output of true_fun has type float32[8@data,8] but the corresponding output of false_fun "
+    "has type float32[8,8].": "Ambiguous shardings in Explicit mode",
+    "The input carry c has type float32[1] but the corresponding output carry component has type "
+    "float32[1]{V:data}, so the manual axis types do not match.": (
+        "A value that varies in a shard_map"
+    ),
+    "IndivisibleError: Sharding NamedSharding(...) implies that array axis 0 is partitioned 8 "
+    "times, but the dimension size is 10 ([8] should evenly divide the shape)": (
+        "Sizes that do not divide"
+    ),
+    "ValueError: shard_map applied to the function 'f' was given argument arrays with axis sizes "
+    "that are not evenly divisible by the corresponding mesh axis sizes:": (
+        "Sizes that do not divide"
+    ),
+    "RuntimeError: Array has been deleted with shape=float32[8].": (
+        "A donated array that is used again"
+    ),
     "UserWarning: Some donated buffers were not usable: float32[16,8].": (
         "Donated buffers that are not used"
     ),
@@ -45,6 +64,17 @@ def test_lines_of_a_log(sdyscope, tmp_path, line, title):
     assert done.out.startswith(f"{title}\n  line 2: {line}")
     for command in KNOWN[title].commands:
         assert f"\n  {command}\n" in done.out
+
+
+def test_a_carry_of_another_dtype_is_no_sharding(sdyscope, tmp_path):
+    """The same error of JAX, but of a dtype: nothing of it is ambiguous."""
+    log = tmp_path / "train.log"
+    log.write_text(
+        "scan body function carry input and carry output must have equal types, but they differ:\n"
+        "The input carry c has type float32[8] but the corresponding output carry component has "
+        "type bfloat16[8], so the dtypes do not match.\n"
+    )
+    assert sdyscope("symptoms", log).status == 1
 
 
 def test_many_lines_are_counted(sdyscope, tmp_path):

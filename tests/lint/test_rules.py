@@ -129,3 +129,13 @@ def test_how_often_stands_apart_from_the_size_of_the_axis():
     assert outcome.findings
     for finding in outcome.findings:
         assert re.search(r" are gathered \d+ times per step over data=4, ", finding.message)
+
+
+@pytest.mark.compiles
+def test_a_gradient_summed_in_a_loop_of_a_shard_map_is_cast_before_the_loop():
+    """The loop is mapped already, and has no total to return: `pcast` moves its sum behind it."""
+    (finding,) = lint_wasted_cases.gradients_summed_in_a_mapped_loop().lint(
+        select=["reduced-in-loop"]
+    )
+    assert finding.hint.startswith("Before the loop, make what it reads and is the same over data")
+    assert "jax.lax.pcast(params, 'data', to='varying')" in finding.hint

@@ -93,11 +93,13 @@ def program(mesh):
 
 
 def test_the_part_of_an_axis_that_a_collective_runs_over_is_said(found):
-    """And what is in a loop of unknown length is sent at least."""
+    """And what is in a loop of unknown length is said to count once."""
     tried = Removals(True, "", (), (), (), False, True, None, None, 1)
     over = (AxisRef("data", SubAxisInfo(1, 2)),)
     causes = CollectiveCauses(
         "all-gather.1", "all-gather", ("data",), 48, None, None, tried, at_least=True, over=over
     )
     lines = [part.text for part in explain.removals(replace(found, collectives=(causes,)))]
-    assert "all-gather.1 over data:(1)2, at least 48 B per step" in lines
+    assert (
+        "all-gather.1 over data:(1)2, 48 B per step with loops of unknown trip count run once"
+    ) in lines

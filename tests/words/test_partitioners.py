@@ -33,9 +33,14 @@ def test_sends(sent, words):
 
 
 def test_what_is_a_bound_is_said_to_be_one():
-    least, most = bound_text(at_least=True, at_most=False), bound_text(at_least=False, at_most=True)
-    assert bound_text(at_least=True, at_most=True) == ""
-    assert sends_sentence([("shardy", KIB)], least) == "A device sends at least 1.0 KiB per step."
+    most = bound_text(loops=False, at_most=True)
+    assert most
+    # A loop of unknown trip count may run never or often: no bound.
+    assert bound_text(loops=True, at_most=True) == bound_text(loops=True, at_most=False) == ""
+    assert sends_sentence([("shardy", KIB)], loops=True) == (
+        "A device sends 1.0 KiB per step with loops of unknown trip count run once."
+    )
+    assert sends_sentence([("shardy", 0)], loops=True) == "A device sends nothing."
     pair = [("shardy", 3 * KIB), ("gspmd", 2 * KIB)]
     assert "times the bytes: at most 3.0 KiB per step" in sends_sentence(pair, most)
 

@@ -87,7 +87,8 @@ def _sends_nothing(programs: Sequence[tuple[Staged, Partitioner]]) -> bool:
     try:
         if is_differentiated(op.scope for op in program.graph("shardy").ops):
             return False
-        return not predicted_collectives(program).collectives.collectives
+        predicted = predicted_collectives(program).collectives
+        return not (predicted.collectives or predicted.is_partly_predicted)
     except SdyscopeError:  # XLA may well compile it.
         return False
 

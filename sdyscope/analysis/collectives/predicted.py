@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
@@ -24,6 +24,7 @@ from sdyscope.formatters import Summarized
 from sdyscope.graph import OpGraph
 from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL
 from sdyscope.hlo import Shape, UnreadLine
+from sdyscope.stages.compiled.explicit_collectives import ControlFlow
 from sdyscope.values.dtypes import hlo_dtype
 from sdyscope.values.explicit_collectives import AllToAllParamList, AxisRefList, ListOfAxisRefLists
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
@@ -73,13 +74,16 @@ class PredictedCollectives(Summarized):
         argument_bytes: bytes on one device of all arguments, as they are sharded after
             propagation.
         result_bytes: of all results.
-        flops: floating-point operations of a device in matmuls.
+        flops: floating-point operations of a device in matmuls, of every branch and of one trip of
+            a loop of unknown trip count.
+        control_flow: how many of these there are.
     """
 
     collectives: Collectives
     argument_bytes: int
     result_bytes: int
     flops: int = 0
+    control_flow: ControlFlow = field(default_factory=ControlFlow)
 
 
 _Known: TypeAlias = dict[
@@ -145,6 +149,7 @@ class Predictor:
                 *self._resharder.doubts,
                 *_counted("no rule", explicit.without_rule),
                 *_counted("unknown calls", explicit.unknown_calls),
+                *_counted("between blocks", explicit.between_blocks),
                 *reader.notes(),
             ),
         )
@@ -153,6 +158,7 @@ class Predictor:
             reader.bytes(explicit.arguments),
             reader.bytes(explicit.results),
             explicit.flops,
+            explicit.control_flow,
         )
 
     def _read(

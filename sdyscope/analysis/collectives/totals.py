@@ -11,7 +11,7 @@ from sdyscope.analysis.collectives.made_for import Moved, NamedAfter, is_partial
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.over_time import PHASES, Phase
 from sdyscope.facts.program import Partitioner
-from sdyscope.facts.remarks import Remark
+from sdyscope.facts.remarks import NOT_PREDICTED, Remark
 from sdyscope.facts.rematerializations import Rematerialization
 from sdyscope.facts.traffic import KINDS, CollectiveKind, Tally
 from sdyscope.formatters import Summarized, in_place
@@ -287,8 +287,23 @@ class Collectives(Summarized):
 
     @property
     def at_most(self) -> bool:
-        """Whether the bytes of some are an upper bound."""
-        return any(collective.at_most for collective in self.collectives)
+        """Whether what some send is an upper bound: of ragged ones, and of those in branches."""
+        return any(each.at_most or each.conditional for each in self.collectives)
+
+    @property
+    def in_branches(self) -> bool:
+        """Whether some are in branches, which count as if they were always taken."""
+        return any(collective.conditional for collective in self.collectives)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some are permutations in which a device sends or receives nothing."""
+        return any(collective.is_partial for collective in self.collectives)
+
+    @property
+    def is_partly_predicted(self) -> bool:
+        """Whether XLA may send more for ops that its notes name, of which nothing is predicted."""
+        return any(isinstance(note, Remark) and note.kind in NOT_PREDICTED for note in self.notes)
 
     @cached_property
     def total(self) -> Tally:

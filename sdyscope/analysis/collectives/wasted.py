@@ -223,6 +223,7 @@ def accumulated_in_loops(graph: OpGraph, collectives: Collectives) -> Iterator[W
                         collective.count,
                         source=graph.ops[loop].source or part.source,
                         scope=op.scope,
+                        backward=part.phase == "backward",
                     )
                     break
 

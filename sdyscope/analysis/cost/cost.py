@@ -18,6 +18,7 @@ from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.cost.beside import work_beside
 from sdyscope.analysis.cost.links import Level, axes_levels, flat_level
+from sdyscope.analysis.cost.lookups import looked_up
 from sdyscope.analysis.cost.pipelines import pipelines
 from sdyscope.analysis.cost.roofline import Arithmetic, MemoryTraffic, Roof, arithmetic, memory
 from sdyscope.analysis.cost.time import group_seconds
@@ -35,6 +36,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.facts.work import Work
 from sdyscope.formatters import Summarized, in_place
+from sdyscope.graph import OpGraph
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_bandwidth, parse_latency
 from sdyscope.hardware.specs import (
@@ -236,7 +238,10 @@ class Cost(OfCompiled, Summarized):
     @property
     def notes(self) -> tuple[Remark, ...]:
         """What else is worth knowing."""
-        return self.compiled.notes
+        if not self.predicted:
+            return self.compiled.notes
+        predicted = (note for note in self.counted.notes if isinstance(note, Remark))
+        return (*self.compiled.notes, *predicted)
 
     @cached_property
     def communication(self) -> TimeTally:
@@ -477,6 +482,12 @@ def _read_once(held: Iterable[Group], bandwidth: float | None) -> tuple[Argument
     return tuple(sorted(arguments, key=lambda argument: -argument.bytes))
 
 
+def _looked_up(graph: OpGraph) -> tuple[Remark, ...]:
+    """That not all of some arguments is read, where they are counted whole."""
+    names = looked_up(graph)
+    return (Remark("looked up", names=tuple((name, 0) for name in names)),) if names else ()
+
+
 def predicted_cost_document(
     program: Staged,
     on: Hardware | None = None,
@@ -510,11 +521,14 @@ def predicted_cost_document(
         devices=counted.devices,
         device_kind="" if chip is None else chip.name,
         hlo="",
+        notes=_looked_up(program.graph("shardy")),
     )
     linker = _Linker(compiled, chip, mesh, given)
     held = predicted_memory(program, counted.partitioner).groups
     read = sum(group.stored for group in held if group.kind == "argument")
-    work = WorkCount(Work(), Work(other=prediction.flops, bytes=read), 0, 0, 0, {}, {})
+    flow = prediction.control_flow
+    counts = flow.loops, flow.unknown_trips, flow.conditionals
+    work = WorkCount(Work(), Work(other=prediction.flops, bytes=read), *counts, {}, {})
     devices_a_chip = 1 if chip is None else chip.devices
     reading = memory(work, None, chip, devices_a_chip, given.compute)
     program_cost = Cost(

@@ -27,7 +27,7 @@ def limits(cost: Cost, calibration: Calibration | None = None) -> StepLimits:
     return StepLimits(
         limit=limit,
         others=tuple(busy if limit is None else busy[1:]),
-        is_complete=len(busy) == len(cost.roofs),
+        is_complete=len(busy) == len(cost.roofs) and not cost.counted.is_partly_predicted,
         device_kind=cost.device_kind,
         is_chip_known=cost.chip is not None,
         overlapped=cost.overlapped,
@@ -36,6 +36,11 @@ def limits(cost: Cost, calibration: Calibration | None = None) -> StepLimits:
         off=next((error.expected for error in errors if error.of == "steps"), None),
         is_measured=cost.given.measured,
         sends=bool(cost.collectives),
+        is_certain=not (
+            cost.work.unknown_trips
+            or cost.work.conditionals
+            or any(note.kind == "looked up" for note in cost.notes)
+        ),
     )
 
 
@@ -45,16 +50,17 @@ def _busy(roof: Roof, seconds: float) -> Busy:
 
 def doubts(cost: Cost) -> Iterator[Remark]:
     """What is not certain of it."""
+    kind: RemarkKind
     sent, work, compute = cost.communication, cost.work, cost.compute
     if sent.unknown:
         axis = next((roof.axis for roof in cost.roofs if roof.axis and roof.seconds is None), "")
-        kind: RemarkKind = "no times" if sent.unknown < sent.tensors else "no time at all"
+        kind = "no times" if sent.unknown < sent.tensors else "no time at all"
         yield Remark(kind, axis, sent.unknown, sent.tensors)
-    loops = any(collective.collective.unknown_trips for collective in cost.collectives)
-    if work.unknown_trips or loops:
+    if work.unknown_trips:
         yield Remark("loops of unknown trips", count=work.unknown_trips, of=work.loops)
     if work.conditionals:
-        yield Remark("conditionals", count=work.conditionals)
+        kind = "conditionals predicted" if cost.predicted else "conditionals"
+        yield Remark(kind, count=work.conditionals)
     if work.not_counted:
         calls = tuple(work.not_counted.items())
         yield Remark("uncounted calls", count=sum(work.not_counted.values()), names=calls)

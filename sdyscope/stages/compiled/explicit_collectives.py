@@ -70,6 +70,21 @@ class ExplicitCollective:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlFlow:
+    """The loops and conditionals of a module.
+
+    Attributes:
+        loops: how many loops there are.
+        unknown_trips: how many of them have a trip count that the module does not tell.
+        conditionals: how many conditionals there are.
+    """
+
+    loops: int = 0
+    unknown_trips: int = 0
+    conditionals: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ExplicitCollectives:
     """What was found in a module.
 
@@ -81,8 +96,11 @@ class ExplicitCollectives:
         meshes: its meshes by name.
         without_rule: how many ops of a name take sharded values and have no sharding rule.
         unknown_calls: how many custom calls there are of a target that may send something.
+        between_blocks: how many ops of a name move elements along a sharded dimension, for which
+            Shardy inserts nothing and XLA's partitioner may send.
         not_understood: what could not be read, one sentence each.
         flops: floating-point operations of a device in the matmuls of one run.
+        control_flow: what of it may run more often, or not at all.
     """
 
     collectives: tuple[ExplicitCollective, ...]
@@ -93,3 +111,5 @@ class ExplicitCollectives:
     not_understood: tuple[str, ...]
     flops: int = 0
     unknown_calls: dict[str, int] = field(default_factory=dict)
+    between_blocks: dict[str, int] = field(default_factory=dict)
+    control_flow: ControlFlow = field(default_factory=ControlFlow)

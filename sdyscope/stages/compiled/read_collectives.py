@@ -23,6 +23,7 @@ from sdyscope.hlo.loops import MIRRORED, trips
 from sdyscope.stages import compat
 from sdyscope.stages.compiled.explicit_collectives import (
     Axes,
+    ControlFlow,
     ExplicitCollective,
     ExplicitCollectives,
     Value,
@@ -158,6 +159,8 @@ def read_collectives(module: Any, readers: Readers) -> ExplicitCollectives:
             tuple(reader.not_understood),
             reader.flops(name),
             reader.unknown_calls,
+            reader.between_blocks,
+            reader.control_flow,
         )
 
 
@@ -169,6 +172,8 @@ class _Reader:
         self.functions: dict[str, _Function] = {}
         self.without_rule: dict[str, int] = {}
         self.unknown_calls: dict[str, int] = {}
+        self.between_blocks: dict[str, int] = {}
+        self.control_flow = ControlFlow()
         self.not_understood: dict[str, None] = {}
         self.location = readers.locations
         self.plain = readers.plain
@@ -201,6 +206,10 @@ class _Reader:
     def loop(self, operation: Any, function: _Function, times: _Times) -> None:
         """The regions of a while: its condition runs once more than its body."""
         trips = trip_count(operation)
+        flow = self.control_flow
+        self.control_flow = replace(
+            flow, loops=flow.loops + 1, unknown_trips=flow.unknown_trips + (trips is None)
+        )
         for region, more in zip(operation.regions, (1, 0), strict=True):
             inner = _Times(1, unknown=True) if trips is None else _Times(trips + more)
             for block in region.blocks:
@@ -242,6 +251,8 @@ class _Reader:
             elif name == "stablehlo.while":
                 self.loop(operation, function, times)
             elif name in BRANCHES:
+                flow = self.control_flow
+                self.control_flow = replace(flow, conditionals=flow.conditionals + 1)
                 self.regions(operation, function, _Times(conditional=True).within(times))
             elif name == "func.call":
                 callee = str(compat.ir.FlatSymbolRefAttr(operation.attributes["callee"]).value)
@@ -251,7 +262,9 @@ class _Reader:
                     function.flops += times.count * self.matmul(operation)
                 elif name.startswith("stablehlo.") and name != _CUSTOM_CALL:
                     self.ruled.add(name)
-                if name not in _WITHOUT_RULE and "sdy.sharding_rule" not in operation.attributes:
+                if "sdy.sharding_rule" in operation.attributes:
+                    self.across(operation)
+                elif name not in _WITHOUT_RULE:
                     self.unruled.add(name)
                     written = self.ruleless(operation, f"custom_call {target}" if target else name)
                     if target and not written and not sends_nothing(target):
@@ -392,6 +405,32 @@ class _Reader:
                 self.without_rule[name] = self.without_rule.get(name, 0) + 1
                 return True
         return False
+
+    def across(self, operation: Any) -> None:
+        """Counts an op that moves elements along a sharded dimension, which Shardy leaves sharded.
+
+        It reshards no permutation factor (``InsertExplicitReshards``), and XLA's partitioner sends
+        what crosses from one block into another: halos, shifts, whole blocks.
+        """
+        text = self.values.text(operation.attributes["sdy.sharding_rule"])
+        if " permutation={" not in text:
+            return
+        self.unruled.add(operation.name)
+        rule = shardy.parse_op_sharding_rule(text)
+        permuted = frozenset(rule.permutation_factors)
+        for values, mappings in (
+            (operation.operands, rule.operand_mappings),
+            (operation.results, rule.result_mappings),
+        ):
+            for value, mapping in zip(values, mappings, strict=True):
+                sharding = self.values.sharding_of(value)
+                dims = () if sharding is None else sharding.dim_shardings
+                for factors, dim in zip(mapping.dim_mappings, dims, strict=False):
+                    if dim.axes and not permuted.isdisjoint(factors.factor_indices):
+                        self.between_blocks[operation.name] = (
+                            self.between_blocks.get(operation.name, 0) + 1
+                        )
+                        return
 
     def signature(self, function: Any) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         """Arguments and results of a function, with what is written on it."""

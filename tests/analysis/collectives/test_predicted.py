@@ -563,6 +563,28 @@ def test_what_no_rule_is_known_for_is_listed():
     assert note.names == (("custom_call unknown", 1),)
 
 
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        (lambda x: x[:, -1], ["stablehlo.slice"]),
+        (lambda x: jnp.roll(x, 1, axis=1), ["stablehlo.concatenate", "stablehlo.slice"]),
+        (lambda x: jnp.cumsum(x, axis=1), ["stablehlo.reduce_window"]),
+        (lambda x: x[:, ::-1], ["stablehlo.reverse"]),
+        # Along a dimension that is not sharded.
+        (lambda x: jnp.roll(x, 1, axis=0), []),
+        (lambda x: jnp.pad(x, ((1, 1), (0, 0)))[1:], []),
+    ],
+)
+def test_what_crosses_from_block_to_block_is_not_predicted_and_named(body, names):
+    """XLA sends halos, shifts and, for a cumulative sum, all of it; Shardy leaves that to it."""
+    mesh = abstract(a=4)
+    x = jax.ShapeDtypeStruct((8, 64), jnp.float32, sharding=NamedSharding(mesh, P(None, "a")))
+    read = of_text(jax.jit(body).trace(x).lower(lowering_platforms=("cpu",)).as_text())
+    named = [note.names for note in read.collectives.notes if note.kind == "between blocks"]
+    assert [name for each in named for name, _ in each] == names
+    assert read.collectives.is_partly_predicted == bool(names)
+
+
 def test_custom_calls_in_a_shard_map_that_may_send_are_named():
     def body(x):
         x = jax.ffi.ffi_call("lapack_sgeqrf_ffi", jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
