@@ -180,7 +180,7 @@ class CollectiveCauses:
         origin: why it is there; null where that is not known.
         source: its line.
         removals: what becomes of it, by XLA's partitioner.
-        at_least: whether it is in a loop of unknown trip count, and is counted once.
+        counted_once: whether it is in a loop of unknown trip count, and is counted once.
         over: the axes, or the parts of axes, that it runs over.
     """
 
@@ -191,7 +191,7 @@ class CollectiveCauses:
     origin: CollectiveOrigin | None
     source: SourceLocation | None
     removals: Removals
-    at_least: bool = False
+    counted_once: bool = False
     over: tuple[AxisRef, ...] = ()
 
 

@@ -52,9 +52,10 @@ class LineCollectives:
         tensors: how many tensors a step communicates so, loops included.
         sent: bytes that a device sends for them per step.
         received: bytes that it receives.
-        at_least: whether a loop of unknown length around one counts once.
+        counted_once: whether a loop of unknown length around one counts once.
         at_most: whether the bytes are an upper bound: those of a ragged all-to-all are data, and a
             branch counts as if it were always taken.
+        is_partial: whether some are permutations in which a device sends or receives nothing.
         origin: why the largest of the tensors is communicated; null where that was not looked for.
         origins: why each of them is.
     """
@@ -65,11 +66,12 @@ class LineCollectives:
     tensors: int
     sent: int
     received: int
-    at_least: bool
+    counted_once: bool
     at_most: bool
+    is_partial: bool
     origins: tuple[CollectiveOrigin, ...]
 
-    __document__ = in_place(at_most=("at_most", "origin"), origins=())
+    __document__ = in_place(is_partial=("is_partial", "origin"), origins=())
 
     @property
     def origin(self) -> CollectiveOrigin | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -22,6 +22,7 @@ from sdyscope.facts.account import Account
 from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.program import CompiledUnder
 from sdyscope.facts.propagated import Propagated
+from sdyscope.facts.source import LineCollectives
 from sdyscope.formatters import Summarized
 from sdyscope.hardware.names import Hardware
 from sdyscope.lint import Linted
@@ -83,6 +84,13 @@ class SourceDocument(Summarized):
     def is_text(self) -> bool:
         """Whether it is of a compiled program's text, in which values have no shardings."""
         return "" in self.collective_meshes
+
+    @property
+    def collectives(self) -> Iterator[LineCollectives]:
+        """What each line makes necessary."""
+        for file in self.files:
+            for line in file.lines:
+                yield from line.collectives
 
     @property
     def findings_by_line(self) -> Mapping[tuple[str, int], tuple[Finding, ...]]:

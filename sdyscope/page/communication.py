@@ -32,7 +32,7 @@ from sdyscope.words.cost import limit_texts, pipeline_text
 from sdyscope.words.counts import bound_text, sentence
 from sdyscope.words.mesh import NO_MESH, axis_text, over_text
 from sdyscope.words.origins import FOLLOWED, ROLES, causes_text, origin_text, spec_text
-from sdyscope.words.partitioners import SENT, SENT_BY_SOME, partitioner_name, sends_sentence
+from sdyscope.words.partitioners import partitioner_name, sends_sentence, sent_clause
 from sdyscope.words.paths import shortened
 from sdyscope.words.places import annotation_kind, source_text
 from sdyscope.words.profile import (
@@ -94,7 +94,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     tensors = _tensor_keys(report)
     programs = report.comms.programs
     notes = [note for program in programs for note in _notes(program)]
-    loops = any(program.at_least for program in programs)
+    loops = any(program.counted_once for program in programs)
     return {
         "title": sends_sentence(
             [(program.partitioner, program.total.sent) for program in programs],
@@ -111,7 +111,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
             )
         ],
         "notes": [
-            (SENT_BY_SOME if any(each.is_partial for each in programs) else SENT, "plain"),
+            (sent_clause(programs), "plain"),
             *notes,
         ],
         "estimates": estimates(report, inspection),

@@ -14,7 +14,7 @@ from sdyscope.page.document import Report
 from sdyscope.values.source import is_installed
 from sdyscope.words.findings import Finding
 from sdyscope.words.origins import causes_text
-from sdyscope.words.partitioners import SENT
+from sdyscope.words.partitioners import sent_clause
 from sdyscope.words.paths import file_text
 from sdyscope.words.places import source_text
 from sdyscope.words.rates import time_text
@@ -50,7 +50,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         "measured": bool(times),
         "blocks": not document.is_text,
         "notes": [
-            SENT,
+            sent_clause(document.collectives),
             *([] if document.is_text else [BLOCK]),
             *([] if report.profile is None else [measured_text(report.profile.measured)]),
             *([] if document.propagations else [NO_VALUES if document.is_text else AS_LOWERED]),

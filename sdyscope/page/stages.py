@@ -176,8 +176,8 @@ def _compiled(
             (
                 program.partitioner,
                 program.total.count,
-                program.at_least,
-                bound_text(loops=program.at_least, at_most=program.at_most),
+                program.counted_once,
+                bound_text(loops=program.counted_once, at_most=program.at_most),
                 program.total.sent,
             )
             for program in programs

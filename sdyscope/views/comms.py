@@ -15,12 +15,7 @@ from sdyscope.words.counts import WITH_LOOPS_ONCE, bound_text, counted, size
 from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import NO_MESH, mesh_words_of, over_text
 from sdyscope.words.origins import OP_FOLLOWED, UNCERTAIN, annotation_text, causes_text
-from sdyscope.words.partitioners import (
-    SENT,
-    SENT_BY_SOME,
-    partitioner_name,
-    partitioner_names,
-)
+from sdyscope.words.partitioners import partitioner_name, partitioner_names, sent_clause
 from sdyscope.words.places import common_file, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.rematerializations import rematerialization_text, resharding_text
@@ -71,7 +66,7 @@ def _total_words(collectives: Collectives) -> str:
         if collectives.is_partly_predicted:
             return "no collectives of Shardy's own; XLA may send more"
         return "no collectives, nothing is sent"
-    loops = collectives.at_least
+    loops = collectives.counted_once
     count = counted(total.count, "collective")
     words = f"{bound_text(loops=loops, at_most=collectives.in_branches)}{count} per step"
     if total.tensors != total.count:
@@ -295,8 +290,7 @@ def footer(
     """What the columns mean, and what is not certain or not known."""
     yield from _remade(document)
     if any(program.total.count for program in document.programs):
-        some = any(program.is_partial for program in document.programs)
-        yield Paragraph(f"{SENT_BY_SOME if some else SENT}. x: times per step", "muted")
+        yield Paragraph(f"{sent_clause(document.programs)}. x: times per step", "muted")
     if any(program.predicted for program in document.programs):
         yield Paragraph(
             "predicted: what Shardy's own passes insert; XLA's partitioner may choose others "

@@ -96,7 +96,7 @@ def removals(document: ExplainDocument) -> Iterator[Paragraph]:
         yield Paragraph("")
         over = names_text(collective.over or collective.axes)
         at = _at(source_text(collective.source))
-        once = WITH_LOOPS_ONCE * collective.at_least
+        once = WITH_LOOPS_ONCE * collective.counted_once
         yield Paragraph(
             f"{collective.name} over {over}, {size(collective.sent)} per step{once} {at}".rstrip(),
             "heading",

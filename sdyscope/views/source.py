@@ -17,7 +17,7 @@ from sdyscope.words.findings import Finding
 from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import mesh_axes, mesh_words_of
 from sdyscope.words.origins import causes_text
-from sdyscope.words.partitioners import SENT, partitioner_name
+from sdyscope.words.partitioners import partitioner_name, sent_clause
 from sdyscope.words.paths import file_text
 from sdyscope.words.source import (
     AS_LOWERED,
@@ -194,7 +194,7 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
     """What the columns are, what has no line, and what is not shown or not known."""
     shown = _shown(document, everything)
     if _sides(document):
-        yield Paragraph(SENT, "muted")
+        yield Paragraph(sent_clause(document.collectives), "muted")
     if not document.is_text:
         yield Paragraph(BLOCK, "muted")
     if document.not_compiled:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.words.counts import WITH_LOOPS_ONCE, size
 
-#: What the bytes are that a device sends.
-SENT: Final = (
-    "sent: bytes each device sends per step (it receives as many), counted by ring algorithms, "
-    "not measured"
-)
 
-#: The same where a permutation's pairs leave devices out, as those of a pipeline's ends.
-SENT_BY_SOME: Final = (
-    "sent: bytes a device sends per step, counted by ring algorithms, not measured; in some "
-    "collective-permutes a device sends or receives nothing"
-)
+class _MaybePartial(Protocol):
+    @property
+    def is_partial(self) -> bool: ...
+
 
 _PARTS: Final[Mapping[str, str]] = {
     "arguments": "arguments",
@@ -26,6 +20,22 @@ _PARTS: Final[Mapping[str, str]] = {
     "temporaries": "temporaries",
     "generated_code": "code",
 }
+
+
+def sent_clause(collectives: Iterable[_MaybePartial]) -> str:
+    """What the bytes are that a device sends.
+
+    The pairs of a permutation can leave devices out, as those of a pipeline's ends.
+    """
+    if any(each.is_partial for each in collectives):
+        return (
+            "sent: bytes a device sends per step, counted by ring algorithms, not measured; in "
+            "some collective-permutes a device sends or receives nothing"
+        )
+    return (
+        "sent: bytes each device sends per step (it receives as many), counted by ring "
+        "algorithms, not measured"
+    )
 
 
 def partitioner_name(partitioner: str | None) -> str:

@@ -101,11 +101,11 @@ def collectives_text(
         partitioners: under which they are there; none where that need not be said.
     """
     over = over_text(collectives.axes, mesh)
-    bound = bound_text(loops=collectives.at_least, at_most=collectives.at_most)
+    bound = bound_text(loops=collectives.counted_once, at_most=collectives.at_most)
     words = (
         f"{collectives.kind}{f' over {over}' if over else ''} of "
         f"{counted(collectives.tensors, 'tensor')} sends {bound}{size(collectives.sent)}"
-        f"{WITH_LOOPS_ONCE * collectives.at_least}"
+        f"{WITH_LOOPS_ONCE * collectives.counted_once}"
     )
     return f"{partitioner_names(partitioners)}: {words}" if partitioners else words
 

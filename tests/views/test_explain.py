@@ -97,7 +97,7 @@ def test_the_part_of_an_axis_that_a_collective_runs_over_is_said(found):
     tried = Removals(True, "", (), (), (), False, True, None, None, 1)
     over = (AxisRef("data", SubAxisInfo(1, 2)),)
     causes = CollectiveCauses(
-        "all-gather.1", "all-gather", ("data",), 48, None, None, tried, at_least=True, over=over
+        "all-gather.1", "all-gather", ("data",), 48, None, None, tried, counted_once=True, over=over
     )
     lines = [part.text for part in explain.removals(replace(found, collectives=(causes,)))]
     assert (

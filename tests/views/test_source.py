@@ -32,6 +32,18 @@ def test_each_partitioner_has_a_column_where_they_send_otherwise(lookup_lines):
     assert tones == {"warning"}
 
 
+def test_a_permutation_that_leaves_devices_out_is_said(lookup_lines):
+    assert any("(it receives as many)" in text for text in footer(lookup_lines))
+    (file,) = lookup_lines.files
+    partial = tuple(
+        replace(line, collectives=tuple(replace(c, is_partial=True) for c in line.collectives))
+        for line in file.lines
+    )
+    texts = footer(replace(lookup_lines, files=(replace(file, lines=partial),)))
+    assert any("a device sends or receives nothing" in text for text in texts)
+    assert not any("receives as many" in text for text in texts)
+
+
 def test_one_column_where_they_send_the_same(lookup_lines):
     (file,) = lookup_lines.files
     shardy = tuple(

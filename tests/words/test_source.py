@@ -55,7 +55,7 @@ def collectives(**changed):
         "axes": (AxisRef("data"),),
         "tensors": 2,
         "sent": 2048,
-        "at_least": False,
+        "counted_once": False,
         "at_most": False,
     }
     return SimpleNamespace(**fields | changed)
@@ -68,7 +68,7 @@ def test_collectives_say_their_axes_tensors_and_bytes():
     assert collectives_text(collectives(tensors=1, at_most=True), MESH, ["gspmd"]) == (
         "GSPMD: all-gather over data=4 of 1 tensor sends at most 2.0 KiB"
     )
-    assert collectives_text(collectives(at_least=True), MESH).endswith(
+    assert collectives_text(collectives(counted_once=True), MESH).endswith(
         " sends 2.0 KiB with loops of unknown trip count run once"
     )
     assert collectives_text(collectives(axes=None), None).startswith("all-gather of 2")

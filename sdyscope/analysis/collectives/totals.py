@@ -281,7 +281,7 @@ class Collectives(Summarized):
         )
 
     @property
-    def at_least(self) -> bool:
+    def counted_once(self) -> bool:
         """Whether some are in loops of unknown trip count, and count once."""
         return any(collective.unknown_trips for collective in self.collectives)
 

@@ -150,7 +150,7 @@ class RemovalTrials:
             part.origin,
             part.source,
             removals,
-            at_least=collective.unknown_trips,
+            counted_once=collective.unknown_trips,
             over=collective.axes or (),
         )
 

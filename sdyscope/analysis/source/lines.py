@@ -322,8 +322,9 @@ def _line_collectives(known: _Gathered) -> Iterator[LineCollectives]:
             tensors=sum(each.count for each, _ in moved),
             sent=sum(each.count * part.sent for each, part in moved),
             received=sum(each.count * part.received for each, part in moved),
-            at_least=any(each.unknown_trips for each, _ in moved),
+            counted_once=any(each.unknown_trips for each, _ in moved),
             at_most=any(each.at_most or each.conditional for each, _ in moved),
+            is_partial=any(each.is_partial for each, _ in moved),
             origins=tuple(
                 part.origin
                 for _, part in sorted(moved, key=lambda pair: -pair[1].bytes)
