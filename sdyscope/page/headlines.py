@@ -137,7 +137,6 @@ def _between_partitioners(
     begun: Sequence[Divergence],
 ) -> Iterator[Headline]:
     differing = decided.differing if decided is not None else 0
-    because = words.begins_said(differing, begun)
     line = source_text(begun[0].begins.value.source) if differing and begun else ""
     view, query = ("differences", "open=1") if begun else ("tensors", "verdict=partitioners")
     needs = needs_of(held)
@@ -150,6 +149,7 @@ def _between_partitioners(
         worse.append(needs_sentence(needs))
     if len(sends) == 2 and _is_worse(*(bytes_ for _, bytes_ in sends)):
         worse.append(sends_sentence(sends))
+    because = words.begins_said(differing, begun, counts=bool(worse))
     if not worse and differing:
         worse = [words.differing_text(differing)]
     for number, text in enumerate(worse):

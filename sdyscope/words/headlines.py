@@ -112,14 +112,15 @@ def begins_again_text(line: str) -> str:
     return f"The differences begin at {line}." if line else ""
 
 
-def begins_said(values: int, begun: Sequence[Divergence]) -> str:
+def begins_said(values: int, begun: Sequence[Divergence], *, counts: bool = True) -> str:
     """Where the partitioners begin to differ, in sentences; empty where they don't.
 
     Args:
         values: how many they place differently.
         begun: where that begins, the largest first.
+        counts: whether to say how many they are, where that was not said before.
     """
-    if not values:
+    if not values or not (begun or counts):
         return ""
     many = f"They place {counted(values, 'value')} differently"
     if not begun:
@@ -127,9 +128,13 @@ def begins_said(values: int, begun: Sequence[Divergence]) -> str:
     first = begun[0].begins
     line = source_text(first.value.source)
     text = begins_text(first.value.name, line, first.a, first.b)
-    places = f", beginning at {counted(len(begun), 'place')}" if begun[1:] else ""
+    places = f"at {counted(len(begun), 'place')}" if begun[1:] else ""
+    if counts:
+        opening = f"{many}, beginning {places}" if places else many
+    else:
+        opening = f"The differences begin {places}" if places else "The first of them"
     inputs = inputs_text((each.name, each.sharding) for each in begun[0].inputs)
-    return " ".join(filter(None, (f"{many}{places}: {text}.", inputs and sentence(inputs))))
+    return " ".join(filter(None, (f"{opening}: {text}.", inputs and sentence(inputs))))
 
 
 def remade_said(remade: Sequence[Rematerialization], partitioner: str | None) -> Said:

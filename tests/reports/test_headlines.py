@@ -26,6 +26,9 @@ def test_where_partitioners_begin_to_differ_is_said_once():
     assert needs.words.startswith("Under Shardy a device needs 2.8 times the memory")
     assert sends.words.startswith("Under Shardy a device sends 3.0 times the bytes")
     assert (needs.detail, sends.detail) == ("They place 3 values differently.", "")
+    # Nor is how many they are.
+    (alone,) = _between_partitioners(SimpleNamespace(differing=3), None, None, ())
+    assert (alone.words, alone.detail) == ("Shardy and GSPMD place 3 values differently.", "")
 
 
 @pytest.mark.compiles
