@@ -216,7 +216,14 @@ def test_a_mesh_of_another_size_is_refused(sdyscope, hlo):
     sdyscope("comms", hlo, "--mesh", "data=4").said("8 devices", "the mesh has 4")
 
 
-@pytest.mark.parametrize(("pairs", "alike"), [("{{0,1}}", False), ("{{0,1},{1,0}}", True)])
+@pytest.mark.parametrize(
+    ("pairs", "alike"),
+    [
+        ("{{0,1}}", False),
+        ("{{0,1},{1,0}}", False),
+        ("{{0,1},{1,0},{2,3},{3,2},{4,5},{5,4},{6,7},{7,6}}", True),
+    ],
+)
 def test_only_where_all_take_part_does_a_device_receive_as_many(sdyscope, hlo, pairs, alike):
     """The first stage of a pipeline receives nothing, and the last one sends nothing."""
     hlo.write_text(

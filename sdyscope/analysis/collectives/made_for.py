@@ -513,3 +513,14 @@ def is_partial(pairs: str) -> bool:
     """
     each = _PAIR.findall(pairs)
     return {source for source, _ in each} != {target for _, target in each}
+
+
+def leaves_out(pairs: str, devices: int) -> bool:
+    """Whether a permutation has some of so many devices send or receive nothing.
+
+    Args:
+        pairs: as of ``is_partial``.
+        devices: how many devices run the program.
+    """
+    each = _PAIR.findall(pairs)
+    return bool(each) and min(len({pair[at] for pair in each}) for at in (0, 1)) < devices

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
-from sdyscope.analysis.collectives.made_for import Moved, NamedAfter, is_partial
+from sdyscope.analysis.collectives.made_for import Moved, NamedAfter, is_partial, leaves_out
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.over_time import PHASES, Phase
 from sdyscope.facts.program import Partitioner
@@ -152,6 +152,10 @@ class Collective:
     def is_partial(self) -> bool:
         """Whether it is a permutation that gives some devices nothing."""
         return self.kind == "collective-permute" and is_partial(str(self.groups))
+
+    def leaves_out(self, devices: int) -> bool:
+        """Whether it is a permutation in which some of so many devices send or receive nothing."""
+        return self.kind == "collective-permute" and leaves_out(self.groups, devices)
 
     @property
     def bytes(self) -> int:
@@ -298,7 +302,7 @@ class Collectives(Summarized):
     @property
     def is_partial(self) -> bool:
         """Whether some are permutations in which a device sends or receives nothing."""
-        return any(collective.is_partial for collective in self.collectives)
+        return any(collective.leaves_out(self.devices) for collective in self.collectives)
 
     @property
     def is_partly_predicted(self) -> bool:

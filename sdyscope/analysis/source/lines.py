@@ -232,7 +232,9 @@ def source_files(
     """
     gathered: dict[Place, _Gathered] = {}
     _gather_values(gathered, values, graphs)
+    devices = 0
     for program in programs:
+        devices = max(devices, program.devices)
         _gather_collectives(gathered, program)
     for source in others:
         gathered.setdefault((source.file, source.line), _Gathered()).functions[source.function] = (
@@ -247,7 +249,7 @@ def source_files(
             None,
             next(filter(None, known.functions), ""),
             tuple(_line_values(known.values, first, beginning)),
-            tuple(_line_collectives(known)),
+            tuple(_line_collectives(known, devices)),
             tuple(filter(None, known.through)),
             tuple(filter(None, known.callers)),
         )
@@ -315,7 +317,7 @@ def _line_values(
         )
 
 
-def _line_collectives(known: _Gathered) -> Iterator[LineCollectives]:
+def _line_collectives(known: _Gathered, devices: int) -> Iterator[LineCollectives]:
     rows = [
         LineCollectives(
             *alike,
@@ -324,7 +326,7 @@ def _line_collectives(known: _Gathered) -> Iterator[LineCollectives]:
             received=sum(each.count * part.received for each, part in moved),
             counted_once=any(each.unknown_trips for each, _ in moved),
             at_most=any(each.at_most or each.conditional for each, _ in moved),
-            is_partial=any(each.is_partial for each, _ in moved),
+            is_partial=any(each.leaves_out(devices) for each, _ in moved),
             origins=tuple(
                 part.origin
                 for _, part in sorted(moved, key=lambda pair: -pair[1].bytes)
