@@ -1,5 +1,6 @@
 """What results are compared with is not taken for right where XLA computes it in two ways."""
 
+import jax
 import pytest
 from run_cases import sign_of_noise, simplified_wrongly
 
@@ -7,6 +8,10 @@ from sdyscope.analysis.run.run import ran
 from sdyscope.facts.findings import NothingTold
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection, inspect
+
+noisy = pytest.mark.skipif(
+    jax.__version_info__ < (0, 10), reason="its XLA rounds that gradient alike on any mesh"
+)
 
 
 @pytest.mark.compiles
@@ -17,6 +22,7 @@ def test_a_reference_that_xla_simplifies_wrongly_is_not_the_programs_error():
     assert all(error.within for errors in run.numerics.values() for error in errors)
 
 
+@noisy
 @pytest.mark.compiles
 def test_the_sign_of_a_gradient_that_is_noise_is_not_compared():
     step, *arguments = sign_of_noise()
@@ -29,6 +35,7 @@ def test_the_sign_of_a_gradient_that_is_noise_is_not_compared():
     assert [fact.noise for fact in facts if isinstance(fact, NothingTold)] == [("result['b']",)]
 
 
+@noisy
 @pytest.mark.compiles
 def test_what_is_noise_on_another_mesh_alone_is_said():
     def program(mesh):
