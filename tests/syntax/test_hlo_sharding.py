@@ -296,7 +296,7 @@ def stricter_on_purpose(error: SyntaxTextError, text: str) -> bool:
 def looser_on_purpose(value: AnyHloSharding, text: str) -> bool:
     words = "maximal|replicated|manual|unknown|unreduced|last_tile_dim_replicate"
     words += "|shard_as|shard_like|sum|max|min|T"
-    if re.search(rf"(?:{words})[\w.-]", text.replace("last_tile_dim_replicate", "R")):
+    if re.search(rf"(?:{words}|\0)[\w.-]", text.replace("last_tile_dim_replicate", "\0")):
         return True  # Words without a space between them.
     if re.search(r"<=\[1\]|\[[1,]+\]\s*-?[0-9]", str(value) + text):
         return True  # One device in a list: XLA can't read what it prints.
