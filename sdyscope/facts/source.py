@@ -55,7 +55,7 @@ class LineCollectives:
         counted_once: whether a loop of unknown length around one counts once.
         at_most: whether the bytes are an upper bound: those of a ragged all-to-all are data, and a
             branch counts as if it were always taken.
-        is_partial: whether some are permutations in which a device sends or receives nothing.
+        some_idle: whether some are permutations in which a device sends or receives nothing.
         origin: why the largest of the tensors is communicated; null where that was not looked for.
         origins: why each of them is.
     """
@@ -68,10 +68,10 @@ class LineCollectives:
     received: int
     counted_once: bool
     at_most: bool
-    is_partial: bool
+    some_idle: bool
     origins: tuple[CollectiveOrigin, ...]
 
-    __document__ = in_place(is_partial=("is_partial", "origin"), origins=())
+    __document__ = in_place(some_idle=("some_idle", "origin"), origins=())
 
     @property
     def origin(self) -> CollectiveOrigin | None:

@@ -113,7 +113,6 @@ def take(
         # Not above: all that names collectives comes with them, and every command gets here.
         from sdyscope.analysis.collectives.comms import collectives_under, sent_account
         from sdyscope.snapshots.collectives import communicated
-        from sdyscope.snapshots.take import stored
 
         first = next(iter(compiled.values()))
         hardware = hardware_text(first.hardware)

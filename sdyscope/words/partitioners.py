@@ -9,9 +9,9 @@ from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.words.counts import WITH_LOOPS_ONCE, size
 
 
-class _MaybePartial(Protocol):
+class _MaybeIdle(Protocol):
     @property
-    def is_partial(self) -> bool: ...
+    def some_idle(self) -> bool: ...
 
 
 _PARTS: Final[Mapping[str, str]] = {
@@ -22,12 +22,12 @@ _PARTS: Final[Mapping[str, str]] = {
 }
 
 
-def sent_clause(collectives: Iterable[_MaybePartial]) -> str:
+def sent_clause(collectives: Iterable[_MaybeIdle]) -> str:
     """What the bytes are that a device sends.
 
     The pairs of a permutation can leave devices out, as those of a pipeline's ends.
     """
-    if any(each.is_partial for each in collectives):
+    if any(each.some_idle for each in collectives):
         return (
             "sent: bytes a device sends per step, counted by ring algorithms, not measured; in "
             "some collective-permutes a device sends or receives nothing"

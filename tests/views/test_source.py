@@ -36,7 +36,7 @@ def test_a_permutation_that_leaves_devices_out_is_said(lookup_lines):
     assert any("(it receives as many)" in text for text in footer(lookup_lines))
     (file,) = lookup_lines.files
     partial = tuple(
-        replace(line, collectives=tuple(replace(c, is_partial=True) for c in line.collectives))
+        replace(line, collectives=tuple(replace(c, some_idle=True) for c in line.collectives))
         for line in file.lines
     )
     texts = footer(replace(lookup_lines, files=(replace(file, lines=partial),)))

@@ -300,7 +300,7 @@ class Collectives(Summarized):
         return any(collective.conditional for collective in self.collectives)
 
     @property
-    def is_partial(self) -> bool:
+    def some_idle(self) -> bool:
         """Whether some are permutations in which a device sends or receives nothing."""
         return any(collective.leaves_out(self.devices) for collective in self.collectives)
 

@@ -326,7 +326,7 @@ def _line_collectives(known: _Gathered, devices: int) -> Iterator[LineCollective
             received=sum(each.count * part.received for each, part in moved),
             counted_once=any(each.unknown_trips for each, _ in moved),
             at_most=any(each.at_most or each.conditional for each, _ in moved),
-            is_partial=any(each.leaves_out(devices) for each, _ in moved),
+            some_idle=any(each.leaves_out(devices) for each, _ in moved),
             origins=tuple(
                 part.origin
                 for _, part in sorted(moved, key=lambda pair: -pair[1].bytes)
