@@ -511,7 +511,7 @@ def _build(
     axes = asked.axes
     function = function or getattr(module, name)
     parameters = inspect.signature(function).parameters
-    default_mesh: Mapping[str, int] = getattr(module, "MESH", {})
+    default_mesh = _default_mesh(module)
     arguments: dict[str, Any] = {}
     if "mesh" in parameters:
         needed = parameters["mesh"].default is inspect.Parameter.empty
@@ -551,7 +551,16 @@ def _build(
     program = _as_program(built, f"{word} returned", name)
     if "mesh" in arguments:
         _check_axes(program, word, axes, default_mesh)
+    if asked.axes is not None:
+        _check_devices(program, word, asked.axes)
     return program
+
+
+def _default_mesh(module: ModuleType) -> Mapping[str, int]:
+    """A module's ``MESH``: axis sizes, or a mesh of JAX's with these."""
+    mesh = getattr(module, "MESH", {})
+    shape = getattr(mesh, "shape", mesh)
+    return shape if isinstance(shape, Mapping) else {}
 
 
 def _jax_mesh(axes: Mesh | None, devices: Sequence[Any] | None) -> Any:
@@ -617,6 +626,18 @@ def _check_axes(
         raise TargetError(
             f"{word} uses none of the axes of the mesh {_axes_text(axes)}.",
             hint=f"It knows {', '.join(default_mesh)}.",
+        )
+
+
+def _check_devices(program: Program, word: str, axes: Mesh) -> None:
+    """Finds a program that stays on a mesh of its own, whatever mesh it is given."""
+    from sdyscope.stages.lowered.request import argument_devices
+
+    if (devices := argument_devices(program)) > axes.size:
+        raise TargetError(
+            f"{word} shards its arguments over {devices:,} devices, also on the mesh "
+            f"{_axes_text(axes)}.",
+            hint="Let all its shardings and shard_maps be on the parameter `mesh`.",
         )
 
 

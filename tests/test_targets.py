@@ -240,6 +240,28 @@ def test_a_file_named_like_a_module(tmp_path, monkeypatch):
     assert sys.modules["json"] is json
 
 
+OWN_MESH = """
+import jax, jax.numpy as jnp
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
+from sdyscope.facts.program import Program
+
+MESH = AbstractMesh((4,), ("data",))
+
+def own(mesh=None):
+    x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(MESH, P("data")))
+    return Program("own", jax.jit(lambda x: x + 1), (x,))
+"""
+
+
+def test_a_program_that_stays_on_a_mesh_of_its_own_is_told_of(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    (tmp_path / "own_mesh.py").write_text(OWN_MESH)
+    word = f"{tmp_path}/own_mesh.py:own"
+    assert resolve(word).name == "own"
+    with pytest.raises(TargetError, match="over 4 devices, also on the mesh data=2"):
+        resolve(word, mesh={"data": 2})
+
+
 def test_a_mesh_is_needed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path[:])
     (tmp_path / "needy.py").write_text("def program(mesh): ...\n")

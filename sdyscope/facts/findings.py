@@ -592,6 +592,7 @@ class UnequalReplicas:
         first: the first with the same block.
         error: norm of the difference over the norm of the block.
         is_rounding: whether rounding explains it.
+        by_change: whether the error is a share of what the step changes in the tensor.
     """
 
     devices: int
@@ -600,6 +601,7 @@ class UnequalReplicas:
     first: Holder
     error: float
     is_rounding: bool
+    by_change: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,9 @@ import re
 #: How StableHLO writes a ragged all-to-all, for which it has no op.
 RAGGED_ALL_TO_ALL = "ragged_all_to_all"
 
+#: What XLA asks Python about: which device does what, as ``custom_partitioning`` was given.
+CUSTOM_PARTITIONING = "CustomSPMDPartitioning"
+
 #: Collectives that JAX writes as two custom calls from 0.12 on (``psum_scatter_start`` and the
 #: like), by the first of the two: StableHLO has no ops for them.
 _STARTED = {
@@ -27,9 +30,9 @@ _PRIMITIVES = {
 
 #: They say something to the partitioner, or it takes them apart itself.
 _FOR_PARTITIONER = re.compile(
-    r"Sharding|SPMDFullToShardShape|SPMDShardToFullShape|xla\.sdy\..*|CustomSPMDPartitioning"
-    r"|annotate_device_placement|MoveTo(Host|Device)|PinToDevice|LayoutConstraint|X64\w+|TopK"
-    r"|ApproxTopK|PartialReduce|ReduceToMaximum|InspectSharding|BarrierStart|BarrierDone"
+    r"Sharding|SPMDFullToShardShape|SPMDShardToFullShape|xla\.sdy\..*"
+    rf"|{CUSTOM_PARTITIONING}|annotate_device_placement|MoveTo(Host|Device)|PinToDevice"
+    r"|LayoutConstraint|X64\w+|TopK|ApproxTopK|PartialReduce|ReduceToMaximum|InspectSharding|BarrierStart|BarrierDone"
 )
 #: JAX's linear algebra, random numbers, FFTs and callbacks, XLA's own rewrites, and ops of other
 #: dialects: what they compute is on one device. Kernels of Pallas are not here: they may send.
@@ -46,7 +49,7 @@ _KERNEL = re.compile(r"tpu_custom_call|mosaic_gpu\w*|__gpu\$xla\.gpu\.triton|tri
 _CALLBACK = re.compile(r"xla_\w*callback")
 #: What JAX or Python knows by a number or address of the process, or shardings say.
 _NUMBERED = re.compile(
-    rf"{_CALLBACK.pattern}|CustomSPMDPartitioning|InspectSharding|Sharding|SPMD\w+"
+    rf"{_CALLBACK.pattern}|{CUSTOM_PARTITIONING}|InspectSharding|Sharding|SPMD\w+"
 )
 
 

@@ -504,7 +504,8 @@ def _executed(fact: facts.ExecutionFact) -> Said:
             return Said(
                 f"{fact.devices} of {fact.of} devices hold a different value than the first device "
                 f"that has the same block: {holder_text(fact.holder)} and "
-                f"{holder_text(fact.first)} by {fact.error:.2g} of its norm.",
+                f"{holder_text(fact.first)} by {fact.error:.2g} of "
+                f"{'the norm of what the step changes in it' if fact.by_change else 'its norm'}.",
                 "the same value in every replica",
                 hint="Rounding explains the difference."
                 if fact.is_rounding

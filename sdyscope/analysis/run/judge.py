@@ -7,7 +7,7 @@ where nothing was asked for, what the compiler chose is shown.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
@@ -18,6 +18,7 @@ from sdyscope.analysis.run.numerics import (
     Numeric,
     coarsest,
     element_dtype,
+    error_of_change,
     numeric,
     tolerance,
 )
@@ -93,7 +94,7 @@ def judge(
     for partitioner, errors in numerics.items():
         findings += wrong_numbers(errors, partitioner, reference, owners)
     for row in rows:
-        findings += _unequal_replicas(row, reference, owners)
+        findings += _unequal_replicas(row, numerics, reference, owners)
     missing = reference.failure
     every = tuple(chain(*numerics.values()))
     if every and not any(error.tells for error in every):
@@ -389,7 +390,10 @@ def _holder(array: ExecutedArray | None, where: tuple[int, ...] | None) -> int |
 
 
 def _unequal_replicas(
-    row: ExecutedTensor, reference: Reference, owners: Owners
+    row: ExecutedTensor,
+    numerics: Mapping[Partitioner, Sequence[Numeric]],
+    reference: Reference,
+    owners: Owners,
 ) -> Iterator[Observation]:
     """Replicas of one block that differ: a partial sum that was taken for the whole."""
     tensor = row.tensor
@@ -399,17 +403,23 @@ def _unequal_replicas(
             continue
         worst = max(array.unequal, key=lambda replica: replica.error)
         is_rounding = worst.error <= allowed
+        every = numerics.get(partitioner, ())
+        change = next((each.change for each in every if each.index == tensor.index), None)
+        # Of a small step, too, replicas that went another way each are nearly the same.
+        of_change = error_of_change(worst.error, 1.0, change or 0.0, tensor.dtype)
+        by_change = is_rounding and of_change is not None
         fact = UnequalReplicas(
             len(array.unequal),
             len(array.shards),
             owners.holder(worst.device),
             owners.holder(worst.first),
-            worst.error,
-            is_rounding,
+            of_change.error if by_change and of_change else worst.error,
+            is_rounding and not by_change,
+            by_change,
         )
         yield Observation(
             "replicas-differ",
-            "note" if is_rounding else "error",
+            "note" if fact.is_rounding else "error",
             fact,
             tensor.name,
             tensor.kind,

@@ -124,6 +124,9 @@ def _run(runner: Runner, mesh: Mesh, make: Make, partitioners: Sequence[Partitio
         return _Side(mesh, None, (), error.message)
     except Exception as error:  # the user's own code: anything can come out
         return _Side(mesh, None, (), in_words(error))
+    if len(there.devices) > mesh.size:
+        # A mesh of the module's own; what agrees there agrees with itself.
+        return _Side(mesh, None, (), f"it runs on {len(there.devices):,} devices there, too")
     executions = tuple(there.run(partitioner) for partitioner in partitioners)
     failures = [execution.failure for execution in executions if execution.failure]
     failure = failures[0] if len(failures) == len(executions) else ""

@@ -142,7 +142,7 @@ class Numeric:
         return self.change is not None and bool(self.norm) and self.change <= hidden(self.dtype)
 
 
-class _Error(NamedTuple):
+class Excused(NamedTuple):
     """An error, and the largest that is allowed."""
 
     error: float
@@ -195,7 +195,7 @@ def hidden(dtype: str) -> float:
     return 4 * ROUNDOFF[own] if own else 0.0
 
 
-def _error_of_change(distance: float, norm: float, change: float, dtype: str) -> _Error | None:
+def error_of_change(distance: float, norm: float, change: float, dtype: str) -> Excused | None:
     """The error of what a step changes; None where rounding hides it, and where it is in bounds.
 
     Args:
@@ -209,7 +209,7 @@ def _error_of_change(distance: float, norm: float, change: float, dtype: str) ->
         return None
     allowed = LARGEST + least / 2 * norm / change
     error = distance / change
-    return _Error(error, allowed) if error > allowed else None
+    return Excused(error, allowed) if error > allowed else None
 
 
 def other_on_one_device(
@@ -328,12 +328,12 @@ def numeric(
     worst = max(blocks.values(), key=lambda block: block.largest)
     differs = distance > 0 or worst.where is not None
     rounded = coarsest(dtype, computed_in)
-    own = _Error((distance / norm if norm else math.inf) if differs else 0.0, tolerance(rounded))
+    own = Excused((distance / norm if norm else math.inf) if differs else 0.0, tolerance(rounded))
     changes = [block.change for block in blocks.values() if block.change is not None]
     change = math.hypot(*changes) if len(changes) == len(blocks) else None
     of_change = None
     if change is not None and own.error <= own.allowed:
-        of_change = _error_of_change(distance, norm, change, dtype)
+        of_change = error_of_change(distance, norm, change, dtype)
     shown = of_change or own
     allowed = _TIMES_MOVED * moved
     is_noise = shown.error > shown.allowed and distance <= allowed

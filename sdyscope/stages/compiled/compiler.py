@@ -22,6 +22,7 @@ from sdyscope.facts.compiled import Compiled, MemoryAnalysis
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.graph import OpGraph, build
+from sdyscope.graph.custom_calls import CUSTOM_PARTITIONING
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.hardware.topology import DeviceDigit, Topology
 from sdyscope.hlo.frames import with_known_frames
@@ -46,7 +47,7 @@ from sdyscope.stages.compiled.topology import (
 )
 from sdyscope.stages.lowered.axis_names import fatal_axes
 from sdyscope.stages.lowered.lower import LoweredModule
-from sdyscope.stages.propagated.xla_dump import CALLED_BACK, FELL_BACK, free_boundaries
+from sdyscope.stages.propagated.xla_dump import FELL_BACK, free_boundaries
 from sdyscope.words.counts import counted
 
 #: Seconds that a compile may take before it is given up.
@@ -260,7 +261,7 @@ def check_hardware(lowered: LoweredModule, graph: OpGraph, on: Hardware | None =
 
 def asks_python(graph: OpGraph) -> bool:
     """Whether Python would have to partition an op, which only the program's own process can."""
-    return any(op.call_target == CALLED_BACK for op in graph.operations())
+    return any(op.call_target == CUSTOM_PARTITIONING for op in graph.operations())
 
 
 def python_partitions() -> CompilerError:

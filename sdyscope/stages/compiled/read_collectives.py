@@ -15,7 +15,12 @@ from functools import lru_cache
 from typing import Any, Final
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL, collective_of, sends_nothing
+from sdyscope.graph.custom_calls import (
+    CUSTOM_PARTITIONING,
+    RAGGED_ALL_TO_ALL,
+    collective_of,
+    sends_nothing,
+)
 from sdyscope.graph.locations import Location, LocationReader
 from sdyscope.graph.op_kinds import BRANCHES
 from sdyscope.graph.types import parse_type
@@ -229,8 +234,9 @@ class _Reader:
             if target:
                 name = collective_of(target) or name
             if name in _SHARDY or name in _WRITTEN:
-                if target:  # Shardy knows no collective that is a custom call.
-                    self.ruleless(operation, f"custom_call {target}")
+                if target and self.is_sharded(operation):
+                    # Shardy knows no collective that is a custom call.
+                    _count(self.without_rule, f"custom_call {target}")
                 if name not in _SHARDY or not self.seen(operation, same):
                     collective = self.collective(operation, name, times)
                     if collective is not None:
@@ -262,13 +268,16 @@ class _Reader:
                     function.flops += times.count * self.matmul(operation)
                 elif name.startswith("stablehlo.") and name != _CUSTOM_CALL:
                     self.ruled.add(name)
-                if "sdy.sharding_rule" in operation.attributes:
-                    self.across(operation)
-                elif name not in _WITHOUT_RULE:
+                called = f"custom_call {target}" if target else name
+                ruled = "sdy.sharding_rule" in operation.attributes
+                if ruled and self.is_across(operation):
+                    _count(self.between_blocks, called)
+                elif target and self.may_send(operation, target, ruled=ruled):
+                    _count(self.unknown_calls, target)
+                elif not ruled and name not in _WITHOUT_RULE:
                     self.unruled.add(name)
-                    written = self.ruleless(operation, f"custom_call {target}" if target else name)
-                    if target and not written and not sends_nothing(target):
-                        self.unknown_calls[target] = self.unknown_calls.get(target, 0) + 1
+                    if self.is_sharded(operation):
+                        _count(self.without_rule, called)
                 if name == "sdy.manual_computation":
                     self.around.append(self.location(operation.location))
                     self.regions(operation, function, times)
@@ -397,27 +406,43 @@ class _Reader:
             times.count * self.flops(callee) for callee, times, _ in function.calls
         )
 
-    def ruleless(self, operation: Any, name: str) -> bool:
-        """Counts an op of which Shardy does not know how its values have to be sharded."""
-        for operand in operation.operands:
-            sharding = self.values.sharding_of(operand)
-            if sharding is not None and any(sharding.axes()):
-                self.without_rule[name] = self.without_rule.get(name, 0) + 1
-                return True
-        return False
+    def is_sharded(self, operation: Any) -> bool:
+        """Whether an op takes a sharded value."""
+        shardings = map(self.values.sharding_of, operation.operands)
+        return any(sharding is not None and any(sharding.axes()) for sharding in shardings)
 
-    def across(self, operation: Any) -> None:
-        """Counts an op that moves elements along a sharded dimension, which Shardy leaves sharded.
+    def may_send(self, operation: Any, target: str, *, ruled: bool) -> bool:
+        """Whether a custom call may send something, of which nothing is known.
+
+        What an op of ``custom_partitioning`` does on each device is a function of its author's.
+        """
+        if target == CUSTOM_PARTITIONING:
+            return self.is_sharded(operation)
+        return not sends_nothing(target) and (ruled or not self.is_sharded(operation))
+
+    def is_across(self, operation: Any) -> bool:
+        """Whether an op with a rule needs more than its block, where Shardy leaves values sharded.
 
         It reshards no permutation factor (``InsertExplicitReshards``), and XLA's partitioner sends
-        what crosses from one block into another: halos, shifts, whole blocks.
+        what crosses from one block into another: halos, shifts, whole blocks. Nor does it reshard a
+        dimension that the rule of a custom call has in no result, as of a matrix that is factored;
+        and XLA partitions an FFT along its last dimension or not at all (``HandleFft``).
         """
+        if operation.name == "stablehlo.fft":
+            self.unruled.add(operation.name)
+            return self.is_sharded(operation)
         text = self.values.text(operation.attributes["sdy.sharding_rule"])
-        if " permutation={" not in text:
-            return
+        if " permutation={" not in text and not text.endswith(", custom>"):
+            return False
         self.unruled.add(operation.name)
         rule = shardy.parse_op_sharding_rule(text)
-        permuted = frozenset(rule.permutation_factors)
+        crossed = {*rule.permutation_factors}
+        if rule.is_custom_rule:
+            operands, results = (
+                set[int]().union(*(mapping.factors() for mapping in mappings))
+                for mappings in (rule.operand_mappings, rule.result_mappings)
+            )
+            crossed |= operands - results - {*rule.reduction_factors}
         for values, mappings in (
             (operation.operands, rule.operand_mappings),
             (operation.results, rule.result_mappings),
@@ -426,11 +451,9 @@ class _Reader:
                 sharding = self.values.sharding_of(value)
                 dims = () if sharding is None else sharding.dim_shardings
                 for factors, dim in zip(mapping.dim_mappings, dims, strict=False):
-                    if dim.axes and not permuted.isdisjoint(factors.factor_indices):
-                        self.between_blocks[operation.name] = (
-                            self.between_blocks.get(operation.name, 0) + 1
-                        )
-                        return
+                    if dim.axes and not crossed.isdisjoint(factors.factor_indices):
+                        return True
+        return False
 
     def signature(self, function: Any) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         """Arguments and results of a function, with what is written on it."""
@@ -468,6 +491,10 @@ class _Reader:
 
 #: Kinds whose groups are of replicas where they do not say otherwise.
 _GLOBAL = frozenset({"stablehlo.all_gather", "stablehlo.all_reduce", "stablehlo.reduce_scatter"})
+
+
+def _count(counts: dict[str, int], name: str) -> None:
+    counts[name] = counts.get(name, 0) + 1
 
 
 def _is_async(operation: Any, name: str) -> bool:

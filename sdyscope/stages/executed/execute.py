@@ -483,7 +483,11 @@ class Runner:
         """
         assert self._alone is not None
         if self._traced_alone is None:
-            self._traced_alone = trace(self._alone())
+            traced = trace(self._alone())
+            if (devices := one_device.mapped_devices(traced)) > 1:
+                # A mesh of the module's own; what agrees there agrees with itself.
+                raise TargetError(f"its shard_maps are on {devices:,} devices there, too")
+            self._traced_alone = traced
         return self._traced_alone
 
     def _on_one(self, traced: Any, values: Sequence[Any] | None = None) -> tuple[list[Any], float]:

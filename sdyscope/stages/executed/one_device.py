@@ -9,7 +9,7 @@ its collectives then are sums, gathers and shifts along a dimension (see ``mappe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -258,8 +258,22 @@ def _joined(value: Any, dims: Mapping[str, int], sizes: Mapping[str, int]) -> An
 
 def has_shard_maps(traced: Any) -> bool:
     """Whether there is a shard_map, whose body may depend on the mesh."""
-    equations = compat.equations(traced.jaxpr)
-    return any(equation.primitive.name == "shard_map" for equation in equations)
+    return any(_shard_maps(traced))
+
+
+def mapped_devices(traced: Any) -> int:
+    """Over how many devices the largest shard_map maps; 1 where there is none."""
+    sizes = (
+        _sizes(compat.shard_map_parameters(equation.params)).values()
+        for equation in _shard_maps(traced)
+    )
+    return max(map(math.prod, sizes), default=1)
+
+
+def _shard_maps(traced: Any) -> Iterator[Any]:
+    for equation in compat.equations(traced.jaxpr):
+        if equation.primitive.name == "shard_map":
+            yield equation
 
 
 def draws_random_numbers(traced: Any) -> bool:

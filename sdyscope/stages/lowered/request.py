@@ -127,6 +127,13 @@ def argument_axes(program: Program) -> frozenset[str]:
     return frozenset(axes)
 
 
+def argument_devices(program: Program) -> int:
+    """The most devices that an argument's sharding is over; 0 where none says. As above."""
+    leaves = jax.tree.leaves((program.args, dict(program.kwargs)))
+    meshes = (getattr(getattr(leaf, "sharding", None), "mesh", None) for leaf in leaves)
+    return max((mesh.size for mesh in meshes if mesh is not None), default=0)
+
+
 def _paths(tree: Any, count: int) -> list[str]:
     """Pytree paths for functions whose signature JAX cannot read: `args[0]['w']`."""
     if tree.num_leaves != count:

@@ -22,6 +22,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.graph import Argument, OpGraph, Result, build
+from sdyscope.graph.custom_calls import CUSTOM_PARTITIONING
 from sdyscope.graph.tags import sids
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.process.compiler_log import (
@@ -46,10 +47,9 @@ from sdyscope.values.convert import unspecified_dims
 from sdyscope.values.source import IN_TEXT
 from sdyscope.values.tiling import TupleSharding
 
-#: What XLA says where it leaves Shardy, and the target of an op that asks Python.
+#: What XLA says where it leaves Shardy.
 FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
 _OP_NAME = re.compile(r'(?:op_name=|\bloc\()"([^"]*)"')
-CALLED_BACK = "CustomSPMDPartitioning"
 #: Custom calls that XLA knows without JAX.
 _KNOWN_CALLS = frozenset(
     {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", inspections.TARGET}
@@ -94,7 +94,9 @@ def propagated_by_xla(
     count = max(lowered.num_devices, num_partitions(graph))
     if count == 1:
         return _one_partition(lowered, graph, chosen)
-    if chosen == "gspmd" and any(op.call_target == CALLED_BACK for op in graph.operations()):
+    if chosen == "gspmd" and any(
+        op.call_target == CUSTOM_PARTITIONING for op in graph.operations()
+    ):
         raise CompilerError(
             "Under GSPMD custom_partitioning asks Python for its shardings, which a compile in "
             "another process can't do.",

@@ -570,6 +570,8 @@ def test_what_no_rule_is_known_for_is_listed():
         (lambda x: jnp.roll(x, 1, axis=1), ["stablehlo.concatenate", "stablehlo.slice"]),
         (lambda x: jnp.cumsum(x, axis=1), ["stablehlo.reduce_window"]),
         (lambda x: x[:, ::-1], ["stablehlo.reverse"]),
+        # XLA gathers what it does not partition, along whatever dimension.
+        (lambda x: jnp.fft.fft(x, axis=0), ["stablehlo.fft"]),
         # Along a dimension that is not sharded.
         (lambda x: jnp.roll(x, 1, axis=0), []),
         (lambda x: jnp.pad(x, ((1, 1), (0, 0)))[1:], []),
@@ -583,6 +585,37 @@ def test_what_crosses_from_block_to_block_is_not_predicted_and_named(body, names
     named = [note.names for note in read.collectives.notes if note.kind == "between blocks"]
     assert [name for each in named for name, _ in each] == names
     assert read.collectives.is_partly_predicted == bool(names)
+
+
+RULED_CALL = """module @m {
+  sdy.mesh @mesh = <["a"=4]>
+  func.func public @main(%x: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{SHARDING}]>})
+      -> tensor<8x8xf32> {
+    %0 = stablehlo.custom_call @TARGET(%x) {
+      sdy.sharding_rule = #sdy.op_sharding_rule<([i, j])->([i, k]) {i=8, j=8, k=8}, custom>}
+      : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    return %0 : tensor<8x8xf32>
+  }
+}"""
+
+
+@pytest.mark.parametrize(
+    ("target", "sharding", "note"),
+    [
+        ("lapack_sgeqrf_ffi", '{}, {"a"}', ("between blocks", "custom_call lapack_sgeqrf_ffi")),
+        ("lapack_sgeqrf_ffi", '{"a"}, {}', None),
+        # What it does on each device is a function of its author's.
+        ("CustomSPMDPartitioning", '{"a"}, {}', ("unknown calls", "CustomSPMDPartitioning")),
+        ("CustomSPMDPartitioning", "{}, {}", None),
+        ("put_signal", '{"a"}, {}', ("unknown calls", "put_signal")),
+    ],
+)
+def test_what_custom_calls_with_a_rule_may_send_is_named(target, sharding, note):
+    text = RULED_CALL.replace("TARGET", target).replace("{SHARDING}", sharding)
+    read = of_text(text)
+    notes = [(note.kind, *(name for name, _ in note.names)) for note in read.collectives.notes]
+    assert notes == ([] if note is None else [note])
+    assert not read.collectives.collectives
 
 
 def test_custom_calls_in_a_shard_map_that_may_send_are_named():

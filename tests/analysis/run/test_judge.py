@@ -227,6 +227,21 @@ def test_copies_that_differ(error, severity):
     assert "device 5 and device 0" in finding.message
 
 
+def test_replicas_of_which_each_went_its_own_way_in_a_small_step():
+    """A gradient that was never reduced, added to parameters in f32 and computed in bf16."""
+    before, after = np.ones(4), np.full(4, 1.001)
+    array = held(to_placement(spec(), 1), (4,), "result")
+    array = replace(array, unequal=(UnequalReplica(5, 0, 1.5e-3),))
+    small = Reference(outputs=(after,), compute_dtypes=("bf16",))
+    asked_for = [asked(None, (4,), "result", "result")]
+    found = run(asked_for, array, outputs=(after,), reference=replace(small, before=(before,)))
+    (finding,) = map(finding_of, found.findings)
+    assert (finding.rule, finding.severity) == ("replicas-differ", "error")
+    assert "by 1.5 of the norm of what the step changes in it." in finding.message
+    found = run(asked_for, array, outputs=(after,), reference=small)
+    assert [finding.severity for finding in found.findings] == ["note"]
+
+
 def test_random_numbers_are_said():
     on = run([], reference=Reference(draws_random_numbers=True))
     off = run([], reference=Reference(draws_random_numbers=True, threefry_partitionable=False))

@@ -14,9 +14,10 @@ from jax.interpreters import mlir
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from sdyscope.analysis.run.run import ran as ran_on
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Program
-from sdyscope.inspection import inspect
+from sdyscope.inspection import Inspection, inspect
 from sdyscope.stages import compat
 from sdyscope.stages.executed.device_arrays import device_memory, peak_bytes
 from sdyscope.stages.executed.devices import find_devices
@@ -219,6 +220,21 @@ def test_a_copy_that_was_never_reduced_is_found():
     ran = inspect(jax.jit(mapped), abstract((16,), "data")).run(steps=1)
     assert {finding.rule for finding in ran.findings} == {"replicas-differ"}
     assert not ran.passed
+
+
+def test_a_program_that_ignores_its_mesh_agrees_with_nothing():
+    def program(_=None):
+        mesh = jax.sharding.Mesh(np.array(DEVICES), ("data",))
+        summed = jax.shard_map(
+            lambda x: 8 * jax.lax.psum(x, "data"), mesh=mesh, in_specs=P("data"), out_specs=P()
+        )
+        return Program("ignores", jax.jit(summed), (jax.ShapeDtypeStruct((16,), jnp.float32),))
+
+    given = Inspection(program(), ("shardy",))
+    own = ran_on(given, steps=1, on_mesh=program, meshes=({"data": 2},))
+    assert own.reference.alone_failure == "its shard_maps are on 8 devices there, too"
+    failures = {mesh.devices: mesh.failure for mesh in own.meshes}
+    assert failures == dict.fromkeys((1, 2), "it runs on 8 devices there, too") | {8: ""}
 
 
 def test_what_raises_on_the_device_is_a_result():
