@@ -56,7 +56,7 @@ def not_donated(
     if only_moves(graph):
         return ()
     known = next_values_of_rows(results, arguments, partitioner, graph)
-    undonated = []
+    undonated: dict[int, NotDonated] = {}
     for number, value in known.items():
         argument, result = arguments[value.argument], results[number]
         place, after = argument.lowered[partitioner], result.lowered[partitioner]
@@ -71,8 +71,11 @@ def not_donated(
         ):
             continue
         size = place.placement.bytes_per_device(argument.shape or (), argument.dtype)
-        undonated.append(NotDonated(argument, result, size, value.relation == "next value"))
-    return tuple(undonated)
+        certain = value.relation == "next value"
+        # One buffer serves one result.
+        if certain or value.argument not in undonated:
+            undonated[value.argument] = NotDonated(argument, result, size, certain)
+    return tuple(undonated.values())
 
 
 def with_shares(held: Sequence[Held], layout: EntryLayout) -> list[Held]:

@@ -6,6 +6,7 @@ A path alone does not tell: ``jax.value_and_grad(loss)(params, batch)[1]`` has t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -96,7 +97,7 @@ def next_values(
     * The next value: the result has the argument with something added or written over, or is made
       from one that no pass uses, as an optimizer's state; and from no other argument that has the
       same place in its tree and no next value of its own. Of ``average(params, averaged)`` that
-      does not tell whose next value is returned.
+      does not tell whose next value is returned; nor which it is where several results are so.
     * What only has its path, or where both are bare arrays its type, may be its next value.
 
     Args:
@@ -111,22 +112,32 @@ def next_values(
     pairs = _by_what_is_kept(results, numbers, mirrored(*leaves), by_path, sources)
     claimed = set(pairs.values())
 
+    def unclear(argument: int) -> NextValueRelation:
+        return "path" if len(leaves[1][argument].keys) > 1 else "type"
+
     def relation(result: int, argument: int) -> NextValueRelation:
-        unclear: NextValueRelation = "path" if len(leaves[1][argument].keys) > 1 else "type"
         at, number = results[result][1], numbers[argument]
         source = None if at is None else sources.get(at)
         if source is None or number is None:
-            return unclear
+            return unclear(argument)
         in_pass = used is not None and number in used
         if source.is_gradient:
-            return "gradient" if in_pass else unclear
+            return "gradient" if in_pass else unclear(argument)
         others = {numbers[other] for other in by_path[result] if other not in claimed}
         into = source.kept if in_pass or used is None else source.arguments
         certain = number in into and not (others - {number}) & source.arguments
-        return "next value" if certain else unclear
+        return "next value" if certain else unclear(argument)
 
+    relations = {result: relation(result, argument) for result, argument in pairs.items()}
+    # Of several, as of a line search, nothing tells which the caller goes on with.
+    following = Counter(pairs[at] for at, known in relations.items() if known == "next value")
     return {
-        result: NextValue(argument, relation(result, argument))
+        result: NextValue(
+            argument,
+            unclear(argument)
+            if relations[result] == "next value" and following[argument] > 1
+            else relations[result],
+        )
         for result, argument in pairs.items()
     }
 

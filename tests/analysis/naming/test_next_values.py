@@ -8,6 +8,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from sdyscope.analysis.memory.donation import not_donated
 from sdyscope.analysis.naming.next_values import continuing, next_values_of_rows, only_moves
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
@@ -187,6 +188,12 @@ def normalized(batch):
     return jax.tree.map(lambda x: (x - x.mean(0)) / x.std(0), batch)
 
 
+def line_search(params, x):
+    grads = gradient(params, x)
+    far = jax.tree.map(lambda leaf, grad: leaf - grad, params, grads)
+    return far, jax.tree.map(lambda leaf, grad: leaf - 0.1 * grad, params, grads)
+
+
 STATE = {"params": PARAMS, "mu": PARAMS}
 
 
@@ -197,6 +204,8 @@ STATE = {"params": PARAMS, "mu": PARAMS}
         (steps, (PARAMS, BATCH), {"next value"}),
         (clipped_and_updated, (PARAMS, BATCH), {"next value"}),
         (with_momentum, (STATE, BATCH), {"next value"}),
+        # Which of them is next only the caller knows.
+        (line_search, (PARAMS, BATCH), {"path"}),
         (gradient, (PARAMS, BATCH), {"gradient"}),
         (both_clipped, (PARAMS, BATCH), {"path"}),
         (flat, (PARAMS, BATCH), {"gradient"}),
@@ -214,6 +223,14 @@ STATE = {"params": PARAMS, "mu": PARAMS}
 def test_what_results_are_to_the_arguments_whose_paths_they_have(step, arguments, known):
     inspection = Inspection(Program("step", jax.jit(step), arguments), ("shardy",))
     assert {value.relation for value in pairs_in(inspection).values()} == known
+
+
+def test_an_argument_is_not_donated_to_several_results():
+    inspection = Inspection(Program("step", jax.jit(line_search), (PARAMS, BATCH)), ("shardy",))
+    pairs = not_donated(inspection.tensors, "shardy", inspection.graph("shardy"))
+    names = [pair.argument.path for pair in pairs]
+    assert names == [f"params['{leaf}']" for leaf in PARAMS]
+    assert not any(pair.certain for pair in pairs)
 
 
 def distilled(teacher, student, x):
