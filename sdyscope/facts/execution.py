@@ -200,12 +200,16 @@ class OtherOnOneDevice:
         error: norm of the difference over the norm of what it is on one device.
         ratio: how many times as large all of it is here, where that is one number; None else.
         by_change: whether both are of what the step changes in its argument, not of all of it.
+        is_noise: whether it is rounding noise, of which that says nothing.
     """
 
     index: int
     error: float
     ratio: float | None
     by_change: bool = False
+    is_noise: bool = False
+
+    __document__ = ("index", "error", "ratio", "by_change")
 
 
 @dataclass(frozen=True)
@@ -258,6 +262,7 @@ class Reference:
         alone_failure: why a program with shard_maps was not compared with itself on a mesh of one
             device; empty where it was.
         others: the results that it computes otherwise there.
+        noise: those that are rounding noise, of which that is not known; flat indices.
         is_simplified: whether XLA simplified the algebra of the step, as it does by default. It
             does not where the results are the program's only without that: then the simplifier is
             wrong.
@@ -276,6 +281,7 @@ class Reference:
     alone: tuple[Any, ...] = field(default=(), repr=False, compare=False)
     alone_failure: str = ""
     others: tuple[OtherOnOneDevice, ...] = ()
+    noise: tuple[int, ...] = ()
     is_simplified: bool = True
 
     def before_result(self, index: int) -> Any:
@@ -306,6 +312,7 @@ class Reference:
         "is_independent",
         "alone_failure",
         "others",
+        "noise",
         "failure",
         "compute_dtypes",
         "step_seconds",

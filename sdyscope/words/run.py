@@ -40,7 +40,8 @@ def reference_text(reference: Reference, seconds: str = "") -> str:
         case "one-device mesh":
             return (
                 f"{text}, in which bodies of shard_maps are mapped over their blocks. On a mesh of "
-                "one device the program computes the same."
+                "one device the program computes the same"
+                f"{', but for rounding noise' * bool(reference.noise)}."
             )
         case "mapped":
             text += (

@@ -104,7 +104,7 @@ def judge(
     first = next(iter(numerics.values()), ())
     findings += _not_finite(rows, first)
     if not missing:
-        findings += _nothing_told(first)
+        findings += _nothing_told(first, reference)
     # Constraints name it where no argument or result does.
     mesh = only_mesh(_meshes([row.tensor for row in rows]) or _meshes(table.tensors))
     findings += _depends_on_mesh(rows, reference, mesh)
@@ -184,9 +184,11 @@ def _not_finite(rows: Sequence[ExecutedTensor], errors: Sequence[Numeric]) -> It
         yield Observation("not-finite", "note", fact, first.path, "result")
 
 
-def _nothing_told(errors: Sequence[Numeric]) -> Iterator[Observation]:
+def _nothing_told(errors: Sequence[Numeric], reference: Reference) -> Iterator[Observation]:
     """Results that agree as they have to: zeros, noise, and arguments that hardly change."""
-    noise = tuple(error.path for error in errors if error.is_noise)
+    noise = tuple(
+        error.path for error in errors if error.is_noise or error.index in reference.noise
+    )
     within = (error for error in errors if error.within and not error.is_noise)
     agreeing = [error for error in within if element_dtype(error.dtype)]
     zero = tuple(error.path for error in agreeing if not (error.tells or error.not_finite))

@@ -350,7 +350,7 @@ def _beside_alone(reference: Reference, lowered: Staged) -> Reference:
         return reference
     dtypes = {row.index: row.dtype for row in lowered.tensors.tensors if row.kind == "result"}
     pairs = enumerate(zip(reference.outputs, reference.alone, strict=True))
-    others = (
+    apart = (
         other_on_one_device(
             index,
             here,
@@ -363,4 +363,9 @@ def _beside_alone(reference: Reference, lowered: Staged) -> Reference:
         for index, (here, alone) in pairs
         if here is not None and alone is not None and index in dtypes
     )
-    return replace(reference, others=tuple(other for other in others if other is not None))
+    others = [other for other in apart if other is not None]
+    return replace(
+        reference,
+        others=tuple(other for other in others if not other.is_noise),
+        noise=tuple(other.index for other in others if other.is_noise),
+    )

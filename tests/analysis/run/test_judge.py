@@ -19,13 +19,14 @@ from sdyscope.facts.execution import (
     Shard,
     UnequalReplica,
 )
+from sdyscope.facts.findings import NothingTold
 from sdyscope.facts.program import RequestedTensor
 from sdyscope.facts.tensors import TensorTable, tensor_table
 from sdyscope.values.convert import to_hlo_sharding, to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
 from sdyscope.words.findings import finding_of
-from sdyscope.words.run import random_numbers_text
+from sdyscope.words.run import random_numbers_text, reference_text
 
 MESH = Mesh.of({"data": 4, "model": 2})
 MACHINE = Machine("cpu", "cpu", tuple(f"cpu:{k}" for k in range(8)), 8, True)
@@ -240,6 +241,16 @@ def test_replicas_of_which_each_went_its_own_way_in_a_small_step():
     assert "by 1.5 of the norm of what the step changes in it." in finding.message
     found = run(asked_for, array, outputs=(after,), reference=small)
     assert [finding.severity for finding in found.findings] == ["note"]
+
+
+def test_what_is_noise_on_a_mesh_of_one_device_is_named():
+    one = Reference(
+        outputs=(np.ones(4),), compute_dtypes=("bf16",), has_shard_maps=True, noise=(0,)
+    )
+    found = run([asked(None, (4,), "result", "result")], outputs=(np.ones(4),), reference=one)
+    (finding,) = found.findings
+    assert finding.fact == NothingTold((), (), ("result",))
+    assert reference_text(found.reference).endswith("computes the same, but for rounding noise.")
 
 
 def test_random_numbers_are_said():

@@ -189,6 +189,32 @@ def test_what_rounding_the_arguments_moves_as_far_is_noise():
     assert not numeric("result", 0, "f32", ["f32"], same, moved=distance).is_noise
 
 
+def test_what_is_wrong_by_more_than_rounding_makes_noise_of_is_an_error():
+    """In bf16 rounding moves gradients by a part of themselves, but makes no multiple of them."""
+    start = np.random.default_rng(0).standard_normal(256)
+    change = 1e-3 * np.random.default_rng(1).standard_normal(256)
+    alone, size = start + change, float(np.linalg.norm(change))
+
+    def of(step, moved):
+        blocks = [difference(HostBlock.whole(start + step), alone, start)]
+        return numeric("result", 0, "f32", ["bf16"], blocks, moved=moved)
+
+    assert not of(1.9 * change, 0.24 * size).is_noise
+    assert of(1.9 * change, 0.26 * size).is_noise
+    assert not of(1.9 * change, 0.24 * size).within
+
+    def beside(step, moved):
+        return other_on_one_device(0, start + step, alone, "f32", ["bf16"], start, moved)
+
+    noise = beside(1.9 * change, 0.26 * size)
+    assert noise is not None
+    assert noise.is_noise
+    # Noise is no multiple.
+    multiple = beside(2 * change, 0.3 * size)
+    assert multiple is not None
+    assert (multiple.ratio, multiple.by_change, multiple.is_noise) == (2, True, False)
+
+
 def test_noise_where_one_device_has_zeros_is_not_wrong():
     blocks = [difference(HostBlock.whole(np.float32([1e-9])), np.float32([0]))]
     assert numeric("result", 0, "f32", ["f32"], blocks, moved=1e-9).within
