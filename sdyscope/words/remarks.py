@@ -135,7 +135,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "Not predicted: what XLA may send where these compute or move along a sharded dimension, "
         "or XLA does not partition them: {names}."
     ),
-    "looked up": "Counted whole, but only looked up or updated in part: {names}.",
+    "looked up": "Counted whole, but perhaps read only in part: {names}.",
     "no bytes": "Values of these types count as 0 bytes: {names}.",
     "not told": (
         "Origins are not known: the run's own compile did not record the op of each instruction; "

@@ -1,47 +1,71 @@
-"""Arguments of which a step reads only what it looks up: tables, and caches that it updates."""
+"""Arguments of which a step reads only a part: tables, caches that it writes to, what it slices."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from typing import Final
+
 from sdyscope.graph import OpGraph, ValueId
+from sdyscope.graph.op_kinds import BRANCHES, LOOPS, REGIONS, TERMINATORS
+from sdyscope.walk import reached
 
-#: Ops that read of their first operand only as much as they give, or as they write.
-_LOOK_UP = frozenset(
-    f"stablehlo.{name}" for name in ("dynamic_slice", "dynamic_update_slice", "gather", "scatter")
-)
+#: Ops that write into their first operand; what they give is that, with some of it other.
+_WRITERS: Final = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
+#: These, and ops that read of their first operand only as much as they give.
+_PARTLY: Final = {*_WRITERS, "stablehlo.dynamic_slice", "stablehlo.gather"}
+#: Ops that pass on what they are given to regions, functions, or whoever called.
+_BOUNDARIES: Final = {"func.call", *LOOPS, *BRANCHES, *REGIONS, *TERMINATORS}
 
-_CONSTRAINT = "sdy.sharding_constraint"
+_Place = tuple[ValueId, bool]
+"""A value, and whether it is inside a loop that was given it."""
 
 
 def looked_up(graph: OpGraph) -> tuple[str, ...]:
-    """The paths of the arguments that every use of looks up, in order.
+    """The paths of the arguments of which nothing reads all, in order.
 
-    A loop is taken to read all of what it takes: a scan reads each layer once.
+    A loop that slices what it is given is taken to read all of it: a scan reads each layer once.
     """
     if graph.main is None:
         return ()
+    across: dict[ValueId, list[_Place]] = {}
+    for kind, value, other in graph.crossings():
+        parent = graph.ops[other[0]].parent
+        is_loop = kind == "region" and parent is not None and graph.ops[parent].kind in LOOPS
+        across.setdefault(value, []).append((other, is_loop))
+
+    def passed_on(place: _Place) -> Iterator[_Place]:
+        value, in_loop = place
+        for other, is_loop in across.get(value, ()):
+            yield other, in_loop or is_loop
+        for user, operand in graph.users(value):
+            op = graph.ops[user]
+            if op.is_form:
+                yield (user, operand if len(op.types) > 1 else 0), in_loop
+            elif op.kind in _WRITERS and not operand:
+                yield (user, 0), in_loop
+
+    def is_read_whole(place: _Place) -> bool:
+        value, in_loop = place
+        sliced = 0
+        for user, operand in graph.users(value):
+            op = graph.ops[user]
+            match op.kind:
+                case "stablehlo.slice":
+                    sliced += math.prod(op.types[0].shape or ())
+                case "stablehlo.dynamic_slice" if in_loop:
+                    return True
+                case kind if kind in _PARTLY:
+                    if operand:
+                        return True
+                case kind if not (op.is_form or kind in _BOUNDARIES):
+                    return True
+        # Layers that are sliced one by one are all read.
+        return sliced >= math.prod(graph.ops[value[0]].types[value[1]].shape or ()) > 0
+
     return tuple(
         argument.name or f"argument {argument.index}"
         for argument in graph.main.arguments
-        if graph.users((argument.node, 0)) and _is_looked_up(graph, (argument.node, 0), set())
+        if graph.users((argument.node, 0))
+        and not any(map(is_read_whole, reached([((argument.node, 0), False)], passed_on)))
     )
-
-
-def _is_looked_up(graph: OpGraph, value: ValueId, seen: set[ValueId]) -> bool:
-    if value in seen:
-        return True
-    seen.add(value)
-    for user, operand in graph.users(value):
-        op = graph.ops[user]
-        if op.kind in _LOOK_UP:
-            if operand:
-                return False
-        elif op.kind == _CONSTRAINT:
-            if not _is_looked_up(graph, (user, 0), seen):
-                return False
-        else:
-            callee = graph.callee(op) if op.kind == "func.call" else None
-            if callee is None or not _is_looked_up(
-                graph, (callee.arguments[operand].node, 0), seen
-            ):
-                return False
-    return True

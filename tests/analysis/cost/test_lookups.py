@@ -23,7 +23,23 @@ def test_a_table_is_looked_up_also_in_a_function_that_is_called():
     assert names(lambda c, x, n: update(c, x, n, 0), TABLE, cache, IDS.update(shape=())) == ("c",)
 
 
+def test_what_is_sliced_or_returned_is_not_read_whole():
+    assert names(lambda table, x: x + table[:4], TABLE, TABLE.update(shape=(4, 8))) == ("table",)
+    assert names(lambda table, x: (table, x + 1), TABLE, IDS) == ("table",)
+    bf16 = lambda table, ids: table.astype(jnp.bfloat16)[ids]  # noqa: E731
+    assert names(bf16, TABLE, IDS) == ("table",)
+    switch = lambda table, ids: jax.lax.cond(ids[0] > 0, lambda: table[ids], lambda: table[:4])  # noqa: E731
+    assert names(switch, TABLE, IDS) == ("table",)
+
+
 def test_what_is_also_read_whole_is_not():
+    # A cache that is written to, and then read.
+    update = jax.lax.dynamic_update_index_in_dim
+    cache = jax.ShapeDtypeStruct((1, 8), jnp.float32)
+    attended = lambda c, x, n: (new := update(c, x, n, 0), (new * 2).sum())  # noqa: E731
+    assert names(attended, TABLE, cache, IDS.update(shape=())) == ()
+    # Layers one by one.
+    assert names(lambda w: sum(jnp.tanh(w[i]) for i in range(64)), TABLE) == ()
     assert names(lambda table, ids: table[ids] @ table.T, TABLE, IDS) == ()
     # A scan reads each layer once.
     layers = jax.ShapeDtypeStruct((3, 8, 8), jnp.float32)
