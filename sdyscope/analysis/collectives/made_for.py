@@ -93,6 +93,8 @@ _FORMS = frozenset(
 _JOINING = frozenset({"concatenate", "pad", "select"})
 
 _PAIR = re.compile(r"(\d+),(\d+)")
+#: What stands for many pairs; see ``read_collectives._of_numbers``.
+_MANY_PAIRS = re.compile(r"([\d,]+) of 2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,9 +520,12 @@ def is_partial(pairs: str) -> bool:
 def leaves_out(pairs: str, devices: int) -> bool:
     """Whether a permutation has some of so many devices send or receive nothing.
 
+    No device is the source of two pairs, or the target.
+
     Args:
-        pairs: as of ``is_partial``.
+        pairs: as of ``is_partial``; of many pairs of a prediction how many: ``127 of 2``.
         devices: how many devices run the program.
     """
-    each = _PAIR.findall(pairs)
-    return bool(each) and min(len({pair[at] for pair in each}) for at in (0, 1)) < devices
+    many = _MANY_PAIRS.fullmatch(pairs)
+    count = len(_PAIR.findall(pairs)) if many is None else int(many[1].replace(",", ""))
+    return 0 < count < devices

@@ -587,6 +587,22 @@ def test_what_crosses_from_block_to_block_is_not_predicted_and_named(body, names
     assert read.collectives.is_partly_predicted == bool(names)
 
 
+@pytest.mark.parametrize("devices", [8, 128])
+def test_a_permutation_that_leaves_devices_out_is_known_among_many(devices):
+    """Of so many devices the pairs are not written out."""
+
+    def read(pairs):
+        mesh = abstract(a=devices)
+        handed_on = jax.shard_map(
+            lambda x: jax.lax.ppermute(x, "a", pairs), mesh=mesh, in_specs=P("a"), out_specs=P("a")
+        )
+        return predicted(handed_on, array(mesh, (devices, 8), "a")).collectives
+
+    line = [(at, at + 1) for at in range(devices - 1)]
+    assert read(line).some_idle
+    assert not read([*line, (devices - 1, 0)]).some_idle
+
+
 RULED_CALL = """module @m {
   sdy.mesh @mesh = <["a"=4]>
   func.func public @main(%x: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{SHARDING}]>})
