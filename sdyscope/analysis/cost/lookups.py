@@ -52,7 +52,7 @@ def looked_up(graph: OpGraph) -> tuple[str, ...]:
             op = graph.ops[user]
             match op.kind:
                 case "stablehlo.slice":
-                    sliced += math.prod(op.types[0].shape or ())
+                    sliced += _elements(graph, (user, 0))
                 case "stablehlo.dynamic_slice" if in_loop:
                     return True
                 case kind if kind in _PARTLY:
@@ -61,7 +61,7 @@ def looked_up(graph: OpGraph) -> tuple[str, ...]:
                 case kind if not (op.is_form or kind in _BOUNDARIES):
                     return True
         # Layers that are sliced one by one are all read.
-        return sliced >= math.prod(graph.ops[value[0]].types[value[1]].shape or ()) > 0
+        return sliced >= _elements(graph, value) > 0
 
     return tuple(
         argument.name or f"argument {argument.index}"
@@ -69,3 +69,9 @@ def looked_up(graph: OpGraph) -> tuple[str, ...]:
         if graph.users((argument.node, 0))
         and not any(map(is_read_whole, reached([((argument.node, 0), False)], passed_on)))
     )
+
+
+def _elements(graph: OpGraph, value: ValueId) -> int:
+    """How many elements a value has; 0 where that is not known."""
+    node, number = value
+    return math.prod(size or 0 for size in graph.ops[node].types[number].shape or ())

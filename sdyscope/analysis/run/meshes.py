@@ -119,14 +119,11 @@ def _run(runner: Runner, mesh: Mesh, make: Make, partitioners: Sequence[Partitio
     from sdyscope.stages.executed.execute import in_words
 
     try:
-        there = runner.beside(make(mesh.shape))
+        there = runner.beside(make(mesh.shape), at_most=mesh.size)
     except SdyscopeError as error:
         return _Side(mesh, None, (), error.message)
     except Exception as error:  # the user's own code: anything can come out
         return _Side(mesh, None, (), in_words(error))
-    if len(there.devices) > mesh.size:
-        # A mesh of the module's own; what agrees there agrees with itself.
-        return _Side(mesh, None, (), f"it runs on {len(there.devices):,} devices there, too")
     executions = tuple(there.run(partitioner) for partitioner in partitioners)
     failures = [execution.failure for execution in executions if execution.failure]
     failure = failures[0] if len(failures) == len(executions) else ""

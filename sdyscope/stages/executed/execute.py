@@ -535,23 +535,32 @@ class Runner:
 
     # --- others beside it -------------------------------------------------------------------------
 
-    def beside(self, program: Program, traced: Any = None, *, alike: bool = True) -> Runner:
+    def beside(
+        self,
+        program: Program,
+        traced: Any = None,
+        *,
+        alike: bool = True,
+        at_most: int | None = None,
+    ) -> Runner:
         """Runs another program on the same values.
 
         Args:
             program: the other program.
             traced: the same, where it is traced already.
             alike: whether its first results must be of the types of this program's.
+            at_most: how many devices there are on its mesh; None for any number.
 
         Raises:
             CompilerError: it can't be traced.
-            TargetError: there are too few devices, or its arguments or results have other shapes.
+            TargetError: there are too few devices, or its arguments or results have other shapes,
+                or it is on a larger mesh of its own: what agrees there agrees with itself.
         """
         traced = trace(program) if traced is None else traced
         (arguments, results), (its, more) = _types(self.traced), _types(traced)
         if arguments != its or (alike and results != more[: len(results)]):
             raise TargetError("Its arguments or results have other shapes there.")
-        return Runner(
+        runner = Runner(
             program,
             traced,
             devices=self._given_devices,
@@ -560,6 +569,9 @@ class Runner:
             group=self.group,
             values=self.values,
         )
+        if at_most is not None and len(runner.devices) > at_most:
+            raise TargetError(f"It runs on {len(runner.devices):,} devices there, too.")
+        return runner
 
     def value(self, argument: int) -> Any:
         """What the program is given for an argument, by its flat index: on the host, numpy."""

@@ -234,7 +234,7 @@ def test_a_program_that_ignores_its_mesh_agrees_with_nothing():
     own = ran_on(given, steps=1, on_mesh=program, meshes=({"data": 2},))
     assert own.reference.alone_failure == "its shard_maps are on 8 devices there, too"
     failures = {mesh.devices: mesh.failure for mesh in own.meshes}
-    assert failures == dict.fromkeys((1, 2), "it runs on 8 devices there, too") | {8: ""}
+    assert failures == dict.fromkeys((1, 2), "It runs on 8 devices there, too.") | {8: ""}
 
 
 def test_what_raises_on_the_device_is_a_result():
