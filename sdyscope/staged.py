@@ -490,7 +490,7 @@ class Staged(Once):
     ) -> Propagated:
         lowered, graph = self.lowered[chosen], self.graph(chosen)
         if lowered.module is None:
-            raise TargetError(
+            raise CompilerError(
                 f"{self.name} can't be propagated: MLIR's bindings could not read it.",
                 hint="Read it with the version of JAX that wrote it.",
             )

@@ -112,7 +112,7 @@ def compiling(
     for what is made, and raises what ``compile_module`` does. At the end the compiler is stopped.
     """
     if lowered.module is None:
-        raise TargetError(
+        raise CompilerError(
             f"{lowered.name} can't be compiled: MLIR's bindings could not read it.",
             hint="Read it with the version of JAX that wrote it.",
         )
