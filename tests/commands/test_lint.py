@@ -36,8 +36,9 @@ def test_a_text_that_mlir_cannot_read_is_linted_without_a_compile(sdyscope, tmp_
     path.write_text(
         """module @m attributes {mhlo.num_partitions = 8 : i32} {
   sdy.mesh @mesh = <["data"=4, "model"=2]>
-  func.func public @main(%w: tensor<7x4xf32>
-      {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}], later=max{"model"}>}) -> tensor<7x4xf32> {
+  func.func public @main(
+      %w: tensor<7x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}], later=max{"model"}>}
+  ) -> tensor<7x4xf32> {
     %0 = stablehlo.add %w, %w
       {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"data"}, {}]>]>} : tensor<7x4xf32>
     return %0 : tensor<7x4xf32>
