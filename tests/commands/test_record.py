@@ -593,6 +593,8 @@ def test_what_another_jax_made_is_not_made_again(sdyscope, recorded, runs):
     assert skipped.keys() == {"activation-gathered-repeatedly", "parameter-gathered"}
     assert all("Origins are not known" in entry["reason"] for entry in skipped.values())
     assert "read by" not in sdyscope("show", "after:train_step.1", columns=200).out
+    lowered = sdyscope("lower", program, "--partitioner", "shardy").out.splitlines()[0]
+    assert "ops; lowered by JAX 0.9.9; read by JAX 0." in lowered
     sdyscope("report", program, "-o", "other.md", "--partitioner", "shardy")
     report = (root / "other.md").read_text().replace("\\", "")
     assert "compiled for cpu by JAX 0.9.9 · lowered by JAX 0.9.9; read by JAX 0." in report
