@@ -132,6 +132,10 @@ def _memory(before: Figures, after: Figures) -> Iterator[tuple[str, int, int]]:
         yield "memory in total", before.total, after.total
 
 
+#: From this many percent more on, how many times as much says more.
+_TIMES = 900
+
+
 def _change(before: float, after: float) -> Cell:
     if before == after:
         return Cell("same", "muted")
@@ -140,7 +144,10 @@ def _change(before: float, after: float) -> Cell:
     if not after:
         return Cell("gone", "good")
     part = 100 * (after / before - 1)
-    text = f"{part:+.0f}%" if abs(part) >= 1 else f"{part:+.1f}%"
+    if part >= _TIMES:
+        text = f"x{after / before:,.0f}"
+    else:
+        text = f"{part:+.0f}%" if abs(part) >= 1 else f"{part:+.1f}%"
     return Cell(text, "good" if after < before else "warning")
 
 

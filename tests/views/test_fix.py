@@ -40,6 +40,10 @@ def test_what_changes_is_said_of_each_kind_and_axis(tmp_path):
         "gone",
     ]
     assert rows["sent"][-1].text == "-75%"
+    many = replace(fixes, before=replace(fixes.before, results=68))
+    remedy = replace(fixes.remedies[0], after=replace(fixes.remedies[0].after, results=65_638))
+    rows = {str(row[0]): row[1:] for row in view.changes(many, remedy).rows}
+    assert rows["results"][-1].text == "x965"
 
 
 def test_80_columns_are_enough(tmp_path):
