@@ -427,9 +427,8 @@ class Staged(Once):
             explained: whether origins and steps will be asked for: they are made meanwhile.
 
         Raises:
-            CompilerError: the module can't be made, or the compiler refuses it.
-            TargetError: the module could not be read by MLIR, or ``conservative`` is asked for
-                where it can't be had.
+            CompilerError: the module can't be made or read by MLIR, or the compiler refuses it.
+            TargetError: ``conservative`` is asked for where it can't be had.
         """
         chosen = self.chosen(partitioner)
         by_xla = by_xla or chosen == "gspmd"
