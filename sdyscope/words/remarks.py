@@ -132,7 +132,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     "no rule": "Shardy has no rule for these, so no collective is predicted: {names}.",
     "unknown calls": "What these custom calls send is not known, and not counted: {names}.",
     "between blocks": (
-        "Not predicted: what XLA may send where these move elements along a sharded dimension: "
+        "What XLA may send where these move elements along a sharded dimension is not predicted: "
         "{names}."
     ),
     "looked up": "Counted whole, but only looked up or updated in part: {names}.",
