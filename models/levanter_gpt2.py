@@ -226,7 +226,7 @@ def _parts(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None) -> _Pa
     except ModuleNotFoundError as error:
         raise TargetError(
             f"levanter-gpt2 is made with Haliax, and {error.name} is not installed.",
-            hint="Install it: pip install 'sdyscope[levanter]'.",
+            hint="Install it: pip install 'haliax>=1.4.dev0'.",
         ) from error
 
     positive(

@@ -427,9 +427,8 @@ class Staged(Once):
             explained: whether origins and steps will be asked for: they are made meanwhile.
 
         Raises:
-            CompilerError: the module can't be made, or the compiler refuses it.
-            TargetError: the module could not be read by MLIR, or ``conservative`` is asked for
-                where it can't be had.
+            CompilerError: the module can't be made or read by MLIR, or the compiler refuses it.
+            TargetError: ``conservative`` is asked for where it can't be had.
         """
         chosen = self.chosen(partitioner)
         by_xla = by_xla or chosen == "gspmd"
@@ -490,7 +489,7 @@ class Staged(Once):
     ) -> Propagated:
         lowered, graph = self.lowered[chosen], self.graph(chosen)
         if lowered.module is None:
-            raise TargetError(
+            raise CompilerError(
                 f"{self.name} can't be propagated: MLIR's bindings could not read it.",
                 hint="Read it with the version of JAX that wrote it.",
             )

@@ -266,7 +266,7 @@ def _unknown(word: str) -> TargetError:
 
 def _file(word: str, path: Path, asked: _Asked) -> Compiled | Path:
     if path.suffix == ".py":
-        hint = f"Write {word}:name. {_WRITE_A_PROGRAM}"
+        hint = f"Write {word}:name. {_WRITE_A_PROGRAM}{_or_record(word)}"
         if programs := _programs_in(path):
             first, *others = programs
             also = f", or another of its programs: {', '.join(others)}" if others else ""
@@ -450,7 +450,11 @@ def _named(module: ModuleType, name: str, hint: str | None = None) -> Any:
     value: Any = module
     for part in name.split("."):
         if not hasattr(value, part):
-            names = [key for key in vars(module) if not key.startswith("_")]
+            names = [
+                key
+                for key, known in vars(module).items()
+                if not (key.startswith("_") or isinstance(known, ModuleType))
+            ]
             raise TargetError(
                 f"{module.__name__} has no {name!r}.",
                 file=getattr(module, "__file__", None),
@@ -475,7 +479,7 @@ def _python_object(module: ModuleType, name: str, word: str, asked: _Asked) -> P
     named = _named(module, name)
     if inspect.isfunction(named) or inspect.ismethod(named):
         return _build(module, name, word, asked, named)
-    program = _as_program(named, f"{word} is", name)
+    program = _as_program(named, word, "is", name)
     for option, given in (("--mesh", asked.axes is not None), ("--set", bool(asked.settings))):
         if given:
             raise TargetError(
@@ -485,8 +489,17 @@ def _python_object(module: ModuleType, name: str, word: str, asked: _Asked) -> P
     return program
 
 
-def _as_program(value: Any, subject: str, name: str) -> Program:
-    """A program of what a target is or returned; `subject` begins the sentence that refuses it."""
+def _or_record(word: str) -> str:
+    """What else to do with a file that may be a script; nothing for a name in a package."""
+    script = word.partition(":")[0]
+    return (
+        f"\nOr record what it compiles: sdyscope record {script}" if script.endswith(".py") else ""
+    )
+
+
+def _as_program(value: Any, word: str, verb: str, name: str) -> Program:
+    """A program of what a target is or returned; the word and the verb begin what refuses it."""
+    subject = f"{word} {verb}"
     if isinstance(value, Program):
         return value
     if hasattr(value, "as_text") or (hasattr(value, "jaxpr") and hasattr(value, "lower")):
@@ -494,7 +507,7 @@ def _as_program(value: Any, subject: str, name: str) -> Program:
     if hasattr(value, "trace") and hasattr(value, "lower"):
         raise TargetError(
             f"{subject} a jitted function, and its arguments are not known.",
-            hint=_WRITE_A_PROGRAM,
+            hint=_WRITE_A_PROGRAM + _or_record(word),
         )
     raise TargetError(f"{subject} {kind_of(value)}, not a sdyscope.Program.", hint=_WRITE_A_PROGRAM)
 
@@ -539,7 +552,9 @@ def _build(
     if missing:
         raise TargetError(
             f"{word} needs a value for {one_of(missing)}.",
-            hint=f"Give it with --set {missing[0]}=..., or give the parameter a default.",
+            hint=f"Give it with --set {missing[0]}=..., or give the parameter a default: {name} is "
+            f"called for the program that it returns. To look at {name} itself: def program(): "
+            f"return sdyscope.Program({name!r}, jax.jit({name}), args=(...)).{_or_record(word)}",
         )
     try:
         built = function(**arguments)
@@ -548,7 +563,7 @@ def _build(
     except Exception as error:  # the user's own code: anything can come out
         on = f" on the mesh {_axes_text(axes)}" if axes else ""
         raise _failed(f"{word} can't be built{on}", error) from error
-    program = _as_program(built, f"{word} returned", name)
+    program = _as_program(built, word, "returned", name)
     if "mesh" in arguments:
         _check_axes(program, word, axes, default_mesh)
     if asked.axes is not None:

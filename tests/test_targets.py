@@ -223,6 +223,21 @@ def test_wrong_words_for_objects(user, name, given, message):
     assert message in caught.value.message
 
 
+@pytest.mark.parametrize("name", ["jitted", "wants"])
+def test_what_is_no_program_can_be_recorded(user, name):
+    with pytest.raises(TargetError) as caught:
+        resolve(f"{user}:{name}")
+    assert caught.value.hint.endswith(f"Or record what it compiles: sdyscope record {user}")
+
+
+def test_a_module_is_no_guess_for_a_program(tmp_path):
+    path = tmp_path / "step_of_np.py"
+    path.write_text("import numpy as nop\n")
+    with pytest.raises(TargetError, match="has no 'nope'") as caught:
+        resolve(f"{path}:nope")
+    assert "Did you mean" not in caught.value.hint
+
+
 def test_the_line_in_the_users_file_is_named(user):
     with pytest.raises(TargetError) as caught:
         resolve(f"{user}:fails")

@@ -49,11 +49,14 @@ def _unknowns(program: Staged) -> Iterator[Unknown]:
             asked.path,
             source=asked.source,
         )
+    refused = dict[Unknown, None]()
     for partitioner, propagated in program.propagations():
         if isinstance(propagated, SdyscopeError):
-            yield _refused("propagated", partitioner, propagated)
+            # With steps and without them, and by XLA, it is refused for the same reason.
+            refused[_refused("propagated", partitioner, propagated)] = None
         else:
             yield from _of_propagation(program, propagated)
+    yield from refused
     for partitioner, compiled in program.compilations():
         by = program.other_jax(partitioner)
         if isinstance(compiled, SdyscopeError):

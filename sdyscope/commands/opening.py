@@ -614,7 +614,7 @@ def _named(word: str, record: Record, name: str) -> tuple[RecordedProgram, ...]:
         matching = [recorded for recorded in known if says(recorded)]
         if len(matching) == 1:
             return (matching[0],)
-        if matching and len({(recorded.name, recorded.defined) for recorded in matching}) == 1:
+        if matching and len({recorded.function for recorded in matching}) == 1:
             # One function, compiled anew: what ran last is what is there now.
             earlier = [recorded.label for recorded in matching[:-1][-_LISTED:]]
             tell(

@@ -204,6 +204,11 @@ class RecordedProgram:
         return self.defined is None and self.name.strip("_<>") == "unnamed_function"
 
     @property
+    def function(self) -> tuple[str, Line | None]:
+        """Its function: programs of one were compiled again for other arguments."""
+        return self.name, self.defined
+
+    @property
     def line(self) -> Line | None:
         """Where it stands; of a library's function, such as `jax.jit(optimizer.init)`, its call."""
         by_library = self.defined is not None and is_library(self.defined.file)

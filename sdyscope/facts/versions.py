@@ -28,6 +28,7 @@ class Reading:
         shardings: shardings of the values that have the tensor's name, in program order; none of
             others, and where there is no such tensor.
         sources: the lines that it is of.
+        program: of a figure of one of several programs, the one that has it; empty of others.
     """
 
     kind: Kind
@@ -36,9 +37,10 @@ class Reading:
     tally: Tally | None = None
     shardings: tuple[Sharded, ...] = ()
     sources: tuple[SourceLocation, ...] = ()
+    program: str = ""
     key: Hashable = None
 
-    __document__ = ("kind", "unit", "number", "tally", "shardings", "sources")
+    __document__ = ("kind", "unit", "number", "tally", "shardings", "sources", "program")
 
 
 @dataclass(frozen=True, slots=True)

@@ -336,6 +336,14 @@ class StackFrames:
     locations: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
     frames: dict[int, tuple[int, int]] = field(default_factory=dict)
 
+    def innermost(self) -> set[int]:
+        """The frames that call no other."""
+        return self.frames.keys() - {parent for _, parent in self.frames.values()}
+
+    def place(self, frame: int) -> int:
+        """The location of a frame; 0 of one that is not there."""
+        return self.frames.get(frame, (0, 0))[0]
+
     def stack(self, frame: int) -> tuple[SourceLocation, ...]:
         """The lines of a frame and of those that called it, innermost first."""
         sources: list[SourceLocation] = []
@@ -409,14 +417,22 @@ class HloModule(Once):
 
     @cached_property
     def sites(self) -> Sites:
-        """Which lines of the program tell its instructions apart, read once."""
+        """Which lines of the program tell its instructions apart, read once.
+
+        The tables keep the lines of what the compiler has removed: of the constraints of one
+        helper, say, one alone may be left. What stood there is told by what else stands there.
+        """
         frames = {
-            (match[1], _ONLY_SHARDS.search(instruction.rest) is not None)
+            (int(match[1]), _ONLY_SHARDS.search(instruction.rest) is not None)
             for instruction in self.instructions()
             if (match := _FRAME.search(instruction.rest)) is not None
         }
-        stacks = ((self.stack_frames.stack(int(frame)), only) for frame, only in sorted(frames))
-        return sites_of(stacks)
+        sharding = {self.stack_frames.place(frame) for frame, only in frames if only}
+        frames.update(
+            (frame, self.stack_frames.place(frame) in sharding)
+            for frame in self.stack_frames.innermost() - {frame for frame, _ in frames}
+        )
+        return sites_of((self.stack_frames.stack(frame), only) for frame, only in sorted(frames))
 
     def stack(self, instruction: Instruction) -> tuple[SourceLocation, ...]:
         """The source lines of an instruction, innermost first; one where there are no tables."""

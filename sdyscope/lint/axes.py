@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sdyscope.errors import ConversionError
 from sdyscope.facts.lint import SizeOneAxis, UnusedAxis
 from sdyscope.facts.program import RequestedTensor
-from sdyscope.lint.rule import NotApplicable, Sighting, rule
+from sdyscope.lint.rule import NotApplicable, Sighting, Unavailable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.convert import name_axes
 from sdyscope.values.mesh import Mesh
@@ -28,9 +28,11 @@ def unused_mesh_axis(subject: Subject) -> Iterator[Sighting]:
     used = _used(subject, mesh)
     if not used:
         raise NotApplicable("No sharding of the program names an axis of its mesh.")
-    for axis in mesh.axes:
-        if axis.size > 1 and axis.name not in used:
-            yield Sighting(UnusedAxis(axis.name, axis.size))
+    unused = [axis for axis in mesh.axes if axis.size > 1 and axis.name not in used]
+    if unused and any(written.is_unreadable for written in subject.annotations):
+        raise Unavailable("A sharding that could not be read may name the axis that no other does.")
+    for axis in unused:
+        yield Sighting(UnusedAxis(axis.name, axis.size))
 
 
 @rule("size-one-axis", "note")

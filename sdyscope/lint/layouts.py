@@ -51,30 +51,43 @@ def layout_copied(subject: Subject) -> Iterator[Sighting]:
         return
     # XLA can name a collective after another op than the one that needs it: its origin says that.
     by_name = {each.name: each for each in subject.explained_collectives.collectives}
-    groups: dict[object, list[tuple[Collective, LayoutCopy]]] = {}
+    groups: dict[tuple[object, ...], list[tuple[Collective, LayoutCopy]]] = {}
     for copy in copies:
         collective = by_name[copy.collective]
         part = collective.largest
-        where = part.source or (part.scope, part.primitive)
+        where: object = part.source or (part.scope, part.primitive)
         groups.setdefault((collective.kind, collective.axes, where), []).append((collective, copy))
-    totals = {key: sum(copy.bytes for _, copy in members) for key, members in groups.items()}
-    for key, members in groups.items():
+    seen: dict[object, set[int | None]] = {}
+    for (*_, where), members in sorted(groups.items(), key=lambda group: -_total(group[1])):
+        total = _total(members)
+        collective, copy = max(members, key=lambda pair: pair[1].bytes)
+        # Of a tensor that is gathered along two dimensions, each would be better off as the other.
+        if copy.around[-1] in seen.get(where, ()):
+            continue
         # A copy reads and writes.
-        if totals[key] >= FEW_BYTES and 2 * totals[key] >= _WORTH * step:
-            yield _seen(subject, members, totals[key], step)
+        if total >= FEW_BYTES and 2 * total >= _WORTH * step:
+            seen.setdefault(where, set()).add(copy.dimension)
+            yield _seen(subject, collective, copy, members, step)
+
+
+def _total(members: Sequence[tuple[Collective, LayoutCopy]]) -> int:
+    return sum(copy.bytes for _, copy in members)
 
 
 def _seen(
-    subject: Subject, members: Sequence[tuple[Collective, LayoutCopy]], total: int, step: float
+    subject: Subject,
+    collective: Collective,
+    copy: LayoutCopy,
+    members: Sequence[tuple[Collective, LayoutCopy]],
+    step: float,
 ) -> Sighting:
-    collective, copy = max(members, key=lambda pair: pair[1].bytes)
     part, outermost = collective.largest, copy.around[-1]
     (block,) = collective.largest.shapes[:1]
     fact = LayoutCopied(
         subject.sending([collective]),
         tuple(side for side in SIDES if any(each.side == side for _, each in members)),
-        total,
-        2 * total / step,
+        _total(members),
+        2 * _total(members) / step,
         copy.dimension,
         outermost,
         block.dimensions[outermost] % (collective.group_size or 1) == 0,

@@ -36,6 +36,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.lint import NO_LOGICAL, NOT_COMPILED
+from sdyscope.words.remarks import remark_text
 
 if TYPE_CHECKING:
     from sdyscope.lint.logical import LogicalAxes
@@ -183,6 +184,17 @@ class Subject:
         """What a device sends, with origins; raises as ``compiled`` does."""
         _ = self.compiled
         return collectives_under(self.program, self.partitioner, self.on)
+
+    @property
+    def caused_collectives(self) -> Collectives:
+        """Likewise, for rules that find nothing without origins.
+
+        Raises:
+            Unavailable: no origins are known, as of what a run's own compiler made.
+        """
+        if missing := self.explained_collectives.origins_missing:
+            raise Unavailable(remark_text(missing))
+        return self.explained_collectives
 
     @cached_property
     def arguments(self) -> tuple[Placed, ...]:

@@ -53,9 +53,13 @@ def _axes(collective: Collective) -> frozenset[str]:
 def _explained(
     subject: Subject, is_candidate: Callable[[Collective], bool]
 ) -> Iterator[Collective]:
-    """Some collectives with their origins, which are only looked for where there are such."""
+    """Some collectives with their origins, which are only looked for where there are such.
+
+    Raises:
+        Unavailable: there are such, and no origins are known.
+    """
     if any(map(is_candidate, subject.collectives.collectives)):
-        yield from filter(is_candidate, subject.explained_collectives.collectives)
+        yield from filter(is_candidate, subject.caused_collectives.collectives)
 
 
 # --- Parameters that are gathered -----------------------------------------------------------------

@@ -136,12 +136,14 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Sighting]:
     against every gather: together they are an all-reduce. Nor is what a train step gathers outside
     of its passes, as an optimizer does. A note where it is less than 64 KiB per step.
     """
-    collectives = subject.explained_collectives
     arguments = {
         row.name: row.shape or ()
         for row in subject.program.tensors.tensors
         if row.kind == "argument"
     }
+    if not any(each.kind == "all-gather" for each in subject.collectives.collectives):
+        return
+    collectives = subject.caused_collectives
     by_gather: dict[tuple[object, ...], list[tuple[Collective, Part]]] = {}
     scattered: dict[tuple[object, ...], int] = {}
     for collective in collectives.collectives:

@@ -39,6 +39,7 @@ from sdyscope.words.account import NO_COMPILE, NOT_COMPILED, NOT_IN_TEXT, accoun
 from sdyscope.words.findings import Check, Finding, finding_of, folded
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 from sdyscope.words.paths import file_text, shortened
+from sdyscope.words.stages import lowered_words
 
 Notify: TypeAlias = Callable[[str, int, int], None]
 
@@ -100,6 +101,18 @@ class Report:
     source: SourceDocument
     unavailable: tuple[UnavailableStage, ...]
     account: Account
+
+    @property
+    def lowered_by(self) -> str:
+        """Whose the module is: ``lowered by JAX 0.12.0.1; read by JAX 0.10.2``."""
+        recorded_by = None if self.show is None else self.show.recorded_by
+        is_file = self.file is not None
+        return "; ".join(lowered_words(self.jax_version, recorded_by, is_file=is_file))
+
+    @property
+    def compiled_by(self) -> str:
+        """The JAX that compiled it, such as `JAX 0.10.2`; empty where that is not known."""
+        return ("" if self.comms is None else self.comms.compiled_by) or ""
 
     @property
     def not_in_account(self) -> tuple[UnavailableStage, ...]:

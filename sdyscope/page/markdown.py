@@ -108,7 +108,7 @@ def _render(report: Report, rows: int) -> str:
             report=report,
             rows=rows,
             marks=MARKS,
-            compiled_for=compiled_text(report.hardware, report.device_kind),
+            compiled_for=compiled_text(report.hardware, report.device_kind, by=report.compiled_by),
             meshes=[mesh_words(mesh) for mesh in report.meshes] or [NO_MESH],
             differing=differing,
             edits=None if report.fix is None else edits(report.fix),

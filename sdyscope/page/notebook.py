@@ -34,6 +34,7 @@ from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import AT_MOST, NONE, blocks_text, placement_text, short
+from sdyscope.words.stages import lowered_words
 
 #: Rows of the table; a notebook is no place for thousands.
 _ROWS = 30
@@ -71,9 +72,11 @@ def _inspection(inspection: Inspection) -> str:
                 "-" if replicas is None else f"{replicas:,}",
             )
         )
+    is_file = program.file is not None
+    by = lowered_words(program.jax_version, program.recorded_by, is_file=is_file)
     return _rendered(
         title=program.name,
-        about="; ".join((*mesh_words_of(program.meshes), f"JAX {program.jax_version}")),
+        about="; ".join((*mesh_words_of(program.meshes), *by)),
         lines=[
             f"{'✓' if checked.passed else '✗'} {check_summary(checked)}",
             *([AT_MOST] if any(tensor.is_bound for tensor in tensors[:_ROWS]) else []),

@@ -13,8 +13,10 @@ from sdyscope.facts.traffic import KINDS
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_size
 from sdyscope.inspection import Inspection
+from sdyscope.values.mesh import Mesh
 from sdyscope.words.counts import size
 from sdyscope.words.findings import finding_of
+from sdyscope.words.mesh import along_text
 from sdyscope.words.origins import origin_text
 from sdyscope.words.places import source_text
 
@@ -70,7 +72,7 @@ def assert_no_collectives(
             f"expected no {what}{over} in {inspection.name}, found {count:,}, with which a device "
             f"sends {size(sum(collective.sent for collective in left))} per step:"
         )
-        lines += _communicated(left)
+        lines += _communicated(left, collectives.mesh)
     if collectives.not_understood_count:
         lines.append(
             f"{collectives.not_understood_count:,} lines of the compiled program could not be "
@@ -130,7 +132,7 @@ def assert_max_bytes(
             lines.append(
                 _over("sent", collectives.total.sent, limits["sent"], "a device sends per step")
             )
-            lines += _communicated(collectives.collectives)
+            lines += _communicated(collectives.collectives, collectives.mesh)
         else:
             lines += _uncertain(collectives, limits["sent"], inspection.chosen(partitioner))
     if lines:
@@ -146,7 +148,8 @@ def _uncertain(collectives: Collectives, limit: int, partitioner: Partitioner) -
         known = f"{size(collectives.total.sent)} are known of, at most {size(limit)} expected"
         yield f"sent: it can't be said that a device sends no more: {known}"
         yield from (f"  {doubt}" for doubt in doubts)
-        yield from _communicated([each for each in collectives.collectives if each.unknown_trips])
+        left = [each for each in collectives.collectives if each.unknown_trips]
+        yield from _communicated(left, collectives.mesh)
 
 
 def _listed(words: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -171,11 +174,12 @@ def _is_meant(collective: Collective, kinds: Sequence[str], axes: Sequence[str])
     return not axes or collective.axes is None or any(ref.name in axes for ref in collective.axes)
 
 
-def _communicated(some: Sequence[Collective]) -> Iterator[str]:
+def _communicated(some: Sequence[Collective], mesh: Mesh | None) -> Iterator[str]:
     largest = sorted(some, key=lambda collective: -collective.sent)
     for collective in largest[:_NAMED]:
         part = collective.largest
-        words = [f"  {collective.kind}", _axes(collective), f"of {part.shape}"]
+        along = along_text(collective.axes, mesh, collective.group_size)
+        words = [f"  {collective.kind} {along} of {part.shape}"]
         words.append(f"{collective.count:,} ×, {size(collective.sent)}")
         if len(collective.parts) > 1:
             words.append(f"with {len(collective.parts) - 1:,} more tensors")
@@ -189,17 +193,6 @@ def _communicated(some: Sequence[Collective]) -> Iterator[str]:
     if len(largest) > _NAMED:
         rest = largest[_NAMED:]
         yield f"  and {len(rest):,} more, {size(sum(collective.sent for collective in rest))}"
-
-
-def _axes(collective: Collective) -> str:
-    if collective.axes:
-        return f"over {' x '.join(map(str, collective.axes))}"
-    if collective.axes is None:
-        groups = (
-            "groups" if collective.group_size is None else f"groups of {collective.group_size:,}"
-        )
-        return f"in {groups} that are no mesh axes"
-    return "over no axis"
 
 
 def _bytes(word: str, limit: int | str) -> int:

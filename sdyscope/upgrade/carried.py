@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections import Counter, OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,11 @@ class CarriedProgram:
     recorded: RecordedProgram | None = None
     error: str = ""
     views: tuple[tuple[str, str, str], ...] | str = ()
+
+    @property
+    def function(self) -> Hashable:
+        """What the programs of one function have in common, which a run compiled again."""
+        return self.name if self.recorded is None else self.recorded.function
 
     def is_called(self, name: str) -> bool:
         """Whether a name is its own, or that of its function in a recorded run; empty is any."""

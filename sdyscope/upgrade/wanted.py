@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -105,39 +105,21 @@ class Wanted:
                     f"{program_stages.name} was not compiled: {program_stages.compiled.failure}"
                 )
         if self.kind == "figure":
-            numbers: list[float | None] = [
-                program_stages.figures.get(self.figure) for program_stages in stages
-            ]
-            if self.figure == "compiles":
-                numbers = [
-                    program.recorded.compiles
-                    for program in programs
-                    if program.recorded is not None
-                ]
-            known = [number for number in numbers if number is not None]
-            number = sum(known) if known else None
+            number, program = self._figure(programs)
             sources = tuple(self._sources(stages)) if self.figure.startswith("comms.") else ()
-            return Reading("figure", unit_of(self.figure), number, sources=sources, key=number)
-        parts = list(self._parts(stages))
+            unit = unit_of(self.figure)
+            return Reading("figure", unit, number, sources=sources, program=program, key=number)
+        parts = list(self._parts(programs))
         tally = Tally()
         seen: set[int] = set()
         for collective, part in parts:
             tally = with_part(tally, collective, part, id(collective) not in seen)
             seen.add(id(collective))
-        kinds = sorted(
-            (collective.kind, str(collective.axes), part.bytes, collective.count)
-            for collective, part in parts
-        )
         lines = dict.fromkeys(part.source for _, part in parts if part.source is not None)
-        return Reading("collectives", tally=tally, sources=tuple(lines), key=tuple(kinds))
+        return Reading("collectives", tally=tally, sources=tuple(lines), key=_key(parts))
 
     def _programs(self, carried: Carried) -> list[CarriedProgram]:
-        programs = [
-            program
-            for program in carried.programs
-            if not self.program
-            or self.program in (program.name, program.recorded and program.recorded.name)
-        ]
+        programs = [program for program in carried.programs if program.is_called(self.program)]
         if not programs:
             names = ", ".join(program.name for program in carried.programs) or "none"
             raise TargetError(f"It has no program {self.program!r}; it has {names}.")
@@ -145,6 +127,30 @@ class Wanted:
             if program.stages is None:
                 raise TargetError(program.error or f"{program.name} was not looked at.")
         return programs
+
+    def _figure(self, programs: list[CarriedProgram]) -> tuple[float | None, str]:
+        """The figure, and the name of the program that it is of, where that is one of several.
+
+        Programs run one after another: of memory it is what the one holds that holds most. Other
+        figures are added up, a function that was compiled again counting once, as its largest.
+        """
+        if self.figure == "compiles":
+            compiles = [program.recorded.compiles for program in programs if program.recorded]
+            return sum(compiles) if compiles else None, ""
+        numbers = [
+            (program.stages.figures[self.figure], program)
+            for program in programs
+            if program.stages is not None and self.figure in program.stages.figures
+        ]
+        if not numbers:
+            return None, ""
+        if self.figure.startswith("memory."):
+            number, largest = max(numbers, key=operator.itemgetter(0))
+            return number, largest.name if len(programs) > 1 else ""
+        functions: dict[Hashable, float] = {}
+        for number, program in numbers:
+            functions[program.function] = max(number, functions.get(program.function, number))
+        return sum(functions.values()), ""
 
     def _tensor(self, programs: list[CarriedProgram]) -> Reading:
         error: TargetError | None = None
@@ -173,10 +179,19 @@ class Wanted:
         assert error is not None
         raise error
 
-    def _parts(self, stages: list[ProgramStages]) -> Iterator[tuple[Collective, Part]]:
+    def _parts(self, programs: list[CarriedProgram]) -> Iterator[tuple[Collective, Part]]:
+        """What is looked for of each program; of one compiled again, where it is not the same."""
+        known: set[tuple[Hashable, Hashable]] = set()
+        for program in programs:
+            parts = list(self._parts_of(program))
+            if (program.function, _key(parts)) not in known:
+                known.add((program.function, _key(parts)))
+                yield from parts
+
+    def _parts_of(self, program: CarriedProgram) -> Iterator[tuple[Collective, Part]]:
         pattern = glob(self.name) if self.name else None
-        for program_stages in stages:
-            collectives = program_stages.compiled.collectives
+        if program.stages is not None:
+            collectives = program.stages.compiled.collectives
             for collective in () if collectives is None else collectives.collectives:
                 if self.collective is not None and collective.kind != self.collective:
                     continue
@@ -200,6 +215,16 @@ class Wanted:
             for part in collective.parts
         )
         yield from dict.fromkeys(part.source for part in parts if part.source is not None)
+
+
+def _key(parts: Sequence[tuple[Collective, Part]]) -> tuple[Hashable, ...]:
+    """What collectives are compared by."""
+    return tuple(
+        sorted(
+            (collective.kind, str(collective.axes), part.bytes, collective.count)
+            for collective, part in parts
+        )
+    )
 
 
 def parse_wanted(text: str, program: str = "") -> Wanted:

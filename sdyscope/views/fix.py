@@ -27,6 +27,8 @@ from sdyscope.words.run import inputs_text
 
 #: Edits that were not taken that are shown without `--all`.
 _NOT_TAKEN = 3
+#: From how many percent more on it is how many times as much that is shown.
+_TIMES = 900
 
 
 def heading(fix: Fix) -> Iterator[Paragraph]:
@@ -139,8 +141,11 @@ def _change(before: float, after: float) -> Cell:
         return Cell("new", "warning")
     if not after:
         return Cell("gone", "good")
-    part = 100 * (after / before - 1)
-    text = f"{part:+.0f}%" if abs(part) >= 1 else f"{part:+.1f}%"
+    part = max(100 * (after / before - 1), -99.9)  # Something is left.
+    if part >= _TIMES:
+        text = f"×{after / before:,.0f}"
+    else:
+        text = f"{part:+.1f}%" if abs(part) < 1 or part < -99 else f"{part:+.0f}%"
     return Cell(text, "good" if after < before else "warning")
 
 

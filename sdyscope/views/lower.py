@@ -10,10 +10,13 @@ from typing import Literal
 from sdyscope.errors import TargetError
 from sdyscope.facts.account import Account
 from sdyscope.facts.failures import Failure, failures
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.inspection import Inspection
 from sdyscope.process.output import write_atomically
+from sdyscope.values.source import FilePath
 from sdyscope.words.partitioners import module_text
+from sdyscope.words.paths import file_text
+from sdyscope.words.stages import lowered_words
 
 #: Endings of a file with MLIR's text and with its bytecode.
 ENDINGS: Mapping[bool, str] = {False: ".mlir", True: ".mlirbc"}
@@ -48,6 +51,8 @@ class Lower:
         schema: name and version of this form.
         name: the program's name, or the module's.
         jax_version: version of JAX that lowered or read it.
+        recorded_by: the JAX of the run that recorded it; null where none did.
+        file: the file that it was read from; null for a program.
         modules: the module under each partitioner.
         failures: for which partitioners there is none, and why.
         account: what is not known of the modules.
@@ -56,6 +61,8 @@ class Lower:
     schema: Literal["sdyscope.lower/1"] = "sdyscope.lower/1"
     name: str
     jax_version: str
+    recorded_by: Versions | None
+    file: FilePath | None
     modules: tuple[Module, ...]
     failures: tuple[Failure, ...]
     account: Account
@@ -82,10 +89,12 @@ def document(inspection: Inspection, *, locations: bool = True, bytecode: bool =
         else:
             text = lowered.text(debug_info=locations)
             modules.append(Module(under, "text", ops, len(text.encode()), None, text))
-    version = next(iter(inspection.lowered.values())).jax_version
+    first = next(iter(inspection.lowered.values()))
     return Lower(
         name=inspection.name,
-        jax_version=version,
+        jax_version=first.jax_version,
+        recorded_by=first.recorded_by,
+        file=None if inspection.file is None else file_text(inspection.file),
         modules=tuple(modules),
         failures=failures(inspection.failures),
         account=inspection.account,
@@ -95,7 +104,8 @@ def document(inspection: Inspection, *, locations: bool = True, bytecode: bool =
 def header(lower: Lower, module: Module) -> str:
     """A comment in MLIR's text that says what follows."""
     what = module_text(lower.name, module.partitioner)
-    return f"// {what}: {module.ops:,} ops; JAX {lower.jax_version}"
+    by = lowered_words(lower.jax_version, lower.recorded_by, is_file=lower.file is not None)
+    return "; ".join([f"// {what}: {module.ops:,} ops", *by])
 
 
 def write(lower: Lower, inspection: Inspection, target: Path) -> Lower:

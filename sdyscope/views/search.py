@@ -24,7 +24,7 @@ from sdyscope.terminal.table import (
     shape,
     size_cell,
 )
-from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec
+from sdyscope.values.sharding import UNCONSTRAINED
 from sdyscope.views import fix
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of, names_text
@@ -39,6 +39,7 @@ _LESS = 0.9
 _SHOWN = 6
 
 _OPEN = "left open"
+_DIFFER = "several ways"
 
 
 def heading(search: Search) -> Iterator[Paragraph]:
@@ -145,7 +146,7 @@ def changes(search: Search, *, everything: bool = False) -> Table:
         rows += [
             (
                 _name(change.decision),
-                _spec(change.before),
+                _now(change.decision),
                 Cell(_after(change), "good"),
                 _members(change.decision),
             )
@@ -163,8 +164,10 @@ def _after(change: DecisionChange) -> str:
     return "none" if gone else str(spec)
 
 
-def _spec(spec: PartitionSpec | None) -> str:
-    return _OPEN if spec is None else str(spec)
+def _now(decision: Decision) -> str:
+    if decision.differ:
+        return _DIFFER
+    return _OPEN if decision.now is None else str(decision.now)
 
 
 def _name(decision: Decision) -> str:
@@ -195,7 +198,7 @@ def decisions(search: Search) -> Table:
             (
                 _name(decision),
                 shape(decision.shape, decision.dtype),
-                _spec(decision.now),
+                _now(decision),
                 size(decision.bytes),
                 f"{decision.option_count:,}{' of more' if decision.limited else ''}",
             )

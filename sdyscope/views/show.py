@@ -25,6 +25,7 @@ from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import common_file, shown_name, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import AT_MOST, NONE, UNKNOWN, short
+from sdyscope.words.stages import lowered_words
 from sdyscope.words.types import jax_type_text
 
 #: What stands in a cell that says what was requested.
@@ -58,16 +59,11 @@ def heading(program: ShownProgram) -> str:
     parts = [f"{program.name}{file}", *mesh_words_of(program.meshes)]
     if not program.meshes:
         parts.append(NO_MESH)
-    if program.file is None:
-        return "; ".join([*parts, f"lowered by JAX {program.jax_version}"])
-    if any(there.text for tensor in program.tensors for there in tensor.lowered.values()):
+    is_file = program.file is not None
+    shardings = (there.text for tensor in program.tensors for there in tensor.lowered.values())
+    if is_file and any(shardings):
         parts.append(f"shardings for {partitioner_names(program.partitioners)}")
-    reader = f"JAX {program.jax_version}"
-    lowered_by = "" if program.recorded_by is None else str(program.recorded_by)
-    if lowered_by:
-        parts.append(f"lowered by {lowered_by}")
-    if lowered_by != reader:
-        parts.append(f"read by {reader}")
+    parts += lowered_words(program.jax_version, program.recorded_by, is_file=is_file)
     return "; ".join(parts)
 
 

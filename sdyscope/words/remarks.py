@@ -132,8 +132,8 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     "no rule": "Shardy has no rule for these, so no collective is predicted: {names}.",
     "unknown calls": "What these custom calls send is not known, and not counted: {names}.",
     "between blocks": (
-        "Not predicted: what XLA may send where these compute or move along a sharded dimension, "
-        "or XLA does not partition them: {names}."
+        "What XLA may send where these compute or move along a sharded dimension, or it does not "
+        "partition them, is not predicted: {names}."
     ),
     "looked up": "Counted whole, but perhaps read only in part: {names}.",
     "no bytes": "Values of these types count as 0 bytes: {names}.",

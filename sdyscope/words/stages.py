@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from sdyscope.facts.program import Versions
 from sdyscope.facts.remarks import Remark
 from sdyscope.words.account import NOT_IN_TEXT
 from sdyscope.words.counts import WITH_LOOPS_ONCE, counted, listed, size
@@ -19,6 +20,22 @@ NOT_THERE: Final[Said] = ("not known", NOT_IN_TEXT)
 
 #: Of what a module's author requested.
 REQUEST_UNKNOWN: Final[Said] = ("not known", remark_text(Remark("request unknown")))
+
+
+def lowered_words(jax: str, recorded_by: Versions | None, *, is_file: bool) -> tuple[str, ...]:
+    """`lowered by JAX 0.12.0.1`, `read by JAX 0.10.2`: whose the module is; none of another text.
+
+    Args:
+        jax: the version of JAX that lowered the program, or read the file; empty for neither.
+        recorded_by: the JAX of the run that recorded it.
+        is_file: whether it was read.
+    """
+    here = f"JAX {jax}"
+    if not jax or not is_file:
+        return (f"lowered by {here}",) if jax else ()
+    there = "" if recorded_by is None else str(recorded_by)
+    lowered = (f"lowered by {there}",) if there else ()
+    return lowered if there == here else (*lowered, f"read by {here}")
 
 
 def unknown_said(reasons: Iterable[str], *, failed: bool) -> Said:

@@ -108,8 +108,8 @@ def reading_text(reading: Reading | None) -> str:
 def _figure(reading: Reading) -> str:
     text = amount_text(reading.unit or "count", reading.number)
     if reading.unit == "bytes" and reading.number is not None and reading.number >= 1024:
-        return f"{text} ({reading.number:,.0f} B)"  # What differs may be less than is shown.
-    return text
+        text += f" ({reading.number:,.0f} B)"  # What differs may be less than is shown.
+    return f"{text} in {reading.program}" if reading.program else text
 
 
 def evaluation_text(evaluated: Evaluated) -> str:

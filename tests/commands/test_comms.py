@@ -341,6 +341,25 @@ def test_a_file_of_gspmd_predicts_nothing(sdyscope, tmp_path):
     sdyscope("comms", path, "--predicted").said("GSPMD's shardings", "Leave --predicted out")
 
 
+@pytest.mark.parametrize("command", ["comms", "cost"])
+def test_ops_of_which_nothing_is_predicted_are_not_known(sdyscope, tmp_path, command):
+    path = tmp_path / "calls.mlir"
+    path.write_text("""module @m {
+      sdy.mesh @mesh = <["a"=4]>
+      func.func public @main(%x: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}]>})
+          -> (tensor<8xf32>, tensor<4xf32>) {
+        %0 = stablehlo.custom_call @kernel(%x) : (tensor<8xf32>) -> tensor<8xf32>
+        %1 = stablehlo.slice %x [4:8] : (tensor<8xf32>) -> tensor<4xf32>
+        return %0, %1 : tensor<8xf32>, tensor<4xf32>
+      }
+    }""")
+    done = sdyscope(command, path, "--predicted", "--strict", columns=200)
+    assert done.status == 1
+    known, _, unknown = done.out.partition("not known (2)")
+    for said in ("custom_call kernel (1)", "stablehlo.slice (1)"):
+        assert (said in known, said in unknown) == (False, True)
+
+
 @pytest.mark.compiles
 def test_why_each_is_there(sdyscope):
     done = sdyscope("comms", "mlp", "--partitioner", "shardy", columns=100)

@@ -30,6 +30,40 @@ def test_findings_and_exit_status(sdyscope):
     assert done.status == 0
 
 
+def test_a_text_that_mlir_cannot_read_is_linted_without_a_compile(sdyscope, tmp_path):
+    """Written by a newer JAX: rules about the lowered module look at what is read of it."""
+    path = tmp_path / "newer.mlir"
+    path.write_text(
+        """module @m attributes {mhlo.num_partitions = 8 : i32} {
+  sdy.mesh @mesh = <["data"=4, "model"=2]>
+  func.func public @main(
+      %w: tensor<7x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}], later=max{"model"}>}
+  ) -> tensor<7x4xf32> {
+    %0 = stablehlo.add %w, %w
+      {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"data"}, {}]>]>} : tensor<7x4xf32>
+    return %0 : tensor<7x4xf32>
+  }
+}
+"""
+    )
+    document = sdyscope("lint", path, "--json").document("lint")
+    skipped = {entry["rule"]: entry["reason"] for entry in document["not_run"] if entry["applies"]}
+    assert "not-divisible" not in skipped
+    assert "MLIR's bindings could not read it" in skipped["donation-unused"]
+    assert "MLIR's bindings could not read it" in skipped["constraint-overridden"]
+    refused = [each for each in document["account"]["unknowns"] if each["kind"] == "refused"]
+    assert sorted((each["stage"], each["count"]) for each in refused) == [
+        ("compiled", 1),
+        ("propagated", 1),
+    ]
+    (finding,) = document["findings"]
+    assert (finding["rule"], "later=max" in finding["found"]) == ("no-placement", True)
+    # What could not be read names the axis.
+    assert "could not be read" in skipped["unused-mesh-axis"]
+    done = sdyscope("source", path)
+    assert (done.status, "No collectives: m can't be compiled" in done.out) == (0, True)
+
+
 def test_whose_compile_is_judged_is_said(sdyscope):
     """Where a rule looks at a compiled program: for what hardware, by which JAX."""
     words = ("lint", "mlp", "--select", "under-sharded,unused-mesh-axis")

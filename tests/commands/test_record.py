@@ -585,7 +585,19 @@ def test_what_another_jax_made_is_not_made_again(sdyscope, recorded, runs):
     assert "JAX 0.9.9 compiled it for cpu in the recorded run" in sdyscope("comms", program).out
     assert "JAX 0.9.9 compiled it for cpu" in sdyscope("memory", program).out
     assert "; lowered by JAX 0.9.9; read by JAX 0." in sdyscope("show", program, columns=200).out
+    # Its own compiler did not say what its collectives are for: rules about that see nothing.
+    of_causes = ["batch-sharding-lost", "activation-gathered-repeatedly", "parameter-gathered"]
+    select = [word for rule in of_causes for word in ("--select", rule)]
+    linted = sdyscope("lint", program, *select, "--json").document("lint")
+    skipped = {entry["rule"]: entry for entry in linted["not_run"] if entry["applies"]}
+    assert skipped.keys() == {"activation-gathered-repeatedly", "parameter-gathered"}
+    assert all("Origins are not known" in entry["reason"] for entry in skipped.values())
     assert "read by" not in sdyscope("show", "after:train_step.1", columns=200).out
+    lowered = sdyscope("lower", program, "--partitioner", "shardy").out.splitlines()[0]
+    assert "ops; lowered by JAX 0.9.9; read by JAX 0." in lowered
+    sdyscope("report", program, "-o", "other.md", "--partitioner", "shardy")
+    report = (root / "other.md").read_text().replace("\\", "")
+    assert "compiled for cpu by JAX 0.9.9 · lowered by JAX 0.9.9; read by JAX 0." in report
     here = sdyscope("comms", program, "--on", "cpu:8", "--strict", "--partitioner", "shardy")
     assert here.status == 1
     assert "approximate, as compiled: JAX 0.9.9 lowered it, and this JAX compiled it" in here.out

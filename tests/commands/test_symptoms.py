@@ -45,6 +45,19 @@ LOGGED = {
     "RuntimeError: Array has been deleted with shape=float32[8].": (
         "A donated array that is used again"
     ),
+    "ValueError: Received incompatible devices for jitted computation. Got argument w of step with "
+    "shape float32[8,8] and with device ids [0, 1] on platform CPU and argument x": (
+        "Arrays on other devices"
+    ),
+    "ValueError: Sharding passed to jit does not match the sharding on the respective arg. Got jit "
+    "sharding: NamedSharding(mesh=Mesh('data': 4), spec=P('data',), memory_kind=device),": (
+        "An argument that is not as in_shardings"
+    ),
+    "NameError: Found an unbound axis name: data. To fix this, please call psum under "
+    "`jax.shard_map`.": "An axis outside of a shard_map",
+    "RuntimeError: with_sharding_constraint requires a non-empty mesh in context if you are "
+    "passing `PartitionSpec`s to shardings.": "An axis that is not in the mesh",
+    "FloatingPointError: invalid value (nan) encountered in log": "Not a number",
     "UserWarning: Some donated buffers were not usable: float32[16,8].": (
         "Donated buffers that are not used"
     ),

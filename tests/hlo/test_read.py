@@ -436,3 +436,40 @@ def test_metadata_is_what_the_attributes_say(attributes, operands):
     whole = metadata_fields(instruction.attributes.get("metadata", "{}"))
     assert instruction.metadata == whole
     assert instruction.op_name == whole.get("op_name", "")
+
+
+def of_a_helper(*, reshapes):
+    """A step that calls `put` at lines 8 and 9; of its constraints XLA has left the first alone."""
+    column = 11 if reshapes else 4  # Another op of the helper, of which nothing is left.
+    return read_hlo(f"""HloModule jit_step
+
+FileNames
+1 "/home/step.py"
+
+FunctionNames
+1 "step"
+2 "put"
+
+FileLocations
+1 {{file_name_id=1 function_name_id=1 line=8 end_line=8 column=0 end_column=9}}
+2 {{file_name_id=1 function_name_id=1 line=9 end_line=9 column=0 end_column=9}}
+3 {{file_name_id=1 function_name_id=2 line=3 end_line=3 column=4 end_column=9}}
+4 {{file_name_id=1 function_name_id=2 line=3 end_line=3 column={column} end_column=9}}
+
+StackFrames
+1 {{file_location_id=1 parent_frame_id=1}}
+2 {{file_location_id=3 parent_frame_id=2}}
+3 {{file_location_id=2 parent_frame_id=1}}
+4 {{file_location_id={4 if reshapes else 3} parent_frame_id=4}}
+
+ENTRY %main (p: f32[4]) -> f32[8] {{
+  %p = f32[4] parameter(0)
+  ROOT %g = f32[8] all-gather(%p), dimensions={{0}}, metadata={{op_name="jit(step)/sharding_constraint" stack_frame_id=2}}
+}}
+""")
+
+
+@pytest.mark.parametrize(("reshapes", "line"), [(False, 8), (True, 3)])
+def test_a_helper_is_known_for_one_though_one_of_its_constraints_is_left(reshapes, line):
+    module = of_a_helper(reshapes=reshapes)
+    assert module.source(module.computations["main"].root).line == line

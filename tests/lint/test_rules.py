@@ -102,6 +102,18 @@ def test_what_works_on_a_whole_dimension_is_not_said_to_contract_it(op, works):
 
 
 @pytest.mark.compiles
+def test_dimensions_that_are_all_gathered_are_not_each_told_to_be_the_other():
+    """XLA gives every device all of what it can't split, such as the operand of ``top_k``."""
+    both = lint_cases.program(
+        lambda x: jax.lax.top_k(x, 8), lint_cases.array((128, 32000), "data", "model")
+    )
+    outcome = linted(both, select=["layout-copied"], compiled=True)
+    assert [finding.hint for finding in outcome.findings] == [
+        "Shard dimension 0, which is outermost in the ops around it, instead of dimension 1."
+    ]
+
+
+@pytest.mark.compiles
 def test_a_copy_is_at_the_op_that_needs_the_collective(monkeypatch):
     """XLA may name that after another, as of JAX 0.11; its origin says which needs it."""
 

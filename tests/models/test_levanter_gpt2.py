@@ -65,7 +65,8 @@ def test_without_haliax_the_model_is_listed_and_says_what_to_install(monkeypatch
     monkeypatch.setattr(builtins, "__import__", without)
     listed = {model.name: model for model in reference_models()}
     assert listed["levanter-gpt2"].mesh == {"replica_dcn": 1, "replica": 1, "data": 4, "model": 2}
-    with pytest.raises(TargetError, match=r"haliax is not installed\.\nInstall it: pip install"):
+    said = r"haliax is not installed\.\nInstall it: pip install 'haliax"
+    with pytest.raises(TargetError, match=said):
         resolve("levanter-gpt2")
 
 

@@ -32,6 +32,7 @@ def test_a_collective_is_told_with_its_line_and_why(mlp):
     said = str(caught.value)
     assert "expected no all-reduce over model in mlp, found 1" in said
     assert "a device sends 160 B per step" in said  # f32[4,10], twice half of it
+    assert "all-reduce over model=2 of f32[4,10] 1 ×, 160 B" in said
     assert "mlp.py:101" in said
     assert "because it sums a dimension sharded over model" in said
 

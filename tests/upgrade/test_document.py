@@ -4,7 +4,7 @@ import base64
 import json
 import re
 import zlib
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import jax
@@ -18,6 +18,7 @@ from sdyscope.analysis.diff.stages import figure_changes, stages_of
 from sdyscope.environments.environment import Environment
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program, Versions
+from sdyscope.facts.recorded import RecordedProgram
 from sdyscope.facts.versions import Evaluated, Reading
 from sdyscope.inspection import Inspection, read
 from sdyscope.stages import compat
@@ -29,6 +30,7 @@ from sdyscope.upgrade.forms import html, markdown, text
 from sdyscope.upgrade.judge import Judge
 from sdyscope.upgrade.wanted import parse_wanted
 from sdyscope.values.mesh import Mesh
+from sdyscope.words.upgrade import reading_text
 
 pytestmark = pytest.mark.compiles
 
@@ -279,6 +281,58 @@ def test_code_that_a_figure_leaves_out_is_told(sharded):
     other = Carried(sharded.versions, (replace(program, stages=stages),))
     words = said(text.upgraded(document(sharded, other)))
     assert "memory.total leaves out the program's code: 0 B in JAX 0.1, 1.0 KiB in JAX 0.2" in words
+
+
+def run_of(*programs, function="step"):
+    """A recorded run in which one function was compiled to all of these, or each is of its own."""
+    return Carried(
+        Versions("0.1"),
+        tuple(
+            replace(
+                program,
+                name=f"step.{number}",
+                recorded=recorded_as(f"step.{number}", function or f"step{number}"),
+            )
+            for number, program in enumerate(programs, 1)
+        ),
+    )
+
+
+def recorded_as(label, name):
+    unknown = dict.fromkeys(field.name for field in fields(RecordedProgram))
+    return RecordedProgram(**{**unknown, "label": label, "name": name, "compiles": 1})
+
+
+def test_a_figure_of_a_run_is_not_added_up_where_its_programs_take_turns(sharded, gathered):
+    few, many = sharded.programs[0], gathered.programs[0]
+    sent, held = (
+        [each.stages.figures[name] for each in (few, many)]
+        for name in ("comms.bytes", "memory.total")
+    )
+    assert sent[0] < sent[1]
+    # Memory: of the one that holds most, named, whatever functions they are of.
+    for function in ("step", ""):
+        reading = parse_wanted("memory.total").read(run_of(few, many, function=function))
+        assert reading.number == max(held)
+        assert reading.program == f"step.{1 + held.index(max(held))}"
+        assert reading_text(reading).endswith(f" in {reading.program}")
+    # Bytes sent: of all functions, each once.
+    of = parse_wanted("comms.bytes")
+    assert of.read(run_of(few, many, function="")).number == sum(sent)
+    assert of.read(run_of(few, many)).number == of.read(run_of(many)).number == sent[1]
+    assert parse_wanted("compiles").read(run_of(few, many)).number == 2
+
+
+def test_collectives_of_a_function_that_was_compiled_again_count_once(gathered):
+    many = gathered.programs[0]
+    of = parse_wanted("collectives")
+    once, again, two = (
+        of.read(run_of(*programs, function=function))
+        for programs, function in (([many], "step"), ([many, many], "step"), ([many, many], ""))
+    )
+    assert once.tally.sent > 0
+    assert (again.key, again.tally) == (once.key, once.tally)
+    assert two.tally.sent == 2 * once.tally.sent
 
 
 def test_what_can_not_be_bisected_is_told_beside_the_comparison(sharded):

@@ -42,6 +42,27 @@ def test_what_changes_is_said_of_each_kind_and_axis(tmp_path):
     assert rows["sent"][-1].text == "-75%"
 
 
+@pytest.mark.parametrize(
+    ("now", "then", "change"),
+    [
+        (216, 44_040_408, "×203,891"),
+        (100, 1000, "×10"),
+        (100, 999, "+899%"),
+        (50_331_648, 6, "-99.9%"),
+        (1000, 1001, "+0.1%"),
+        (100, 50, "-50%"),
+    ],
+)
+def test_a_change_is_no_number_that_nobody_reads(tmp_path, now, then, change):
+    fixes = fix(tmp_path)
+    before = replace(fixes.before, temporaries=now)
+    remedy = replace(fixes.remedies[0], after=replace(fixes.remedies[0].after, temporaries=then))
+    rows = {
+        str(row[0]): row[-1] for row in view.changes(replace(fixes, before=before), remedy).rows
+    }
+    assert rows["temporaries"].text == change
+
+
 def test_80_columns_are_enough(tmp_path):
     fixes = fix(tmp_path)
     printed = text(

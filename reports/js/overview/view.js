@@ -47,8 +47,9 @@ export function mount(_root, { report, data, slots, state }) {
 }
 
 function facts(report) {
-  const parts = report.jax ? [`${report.file ? "read" : "lowered"} by JAX ${report.jax}`] : [];
-  if (report.compiledFor) parts.push(`compiled for ${report.compiledFor}`);
+  const parts = report.loweredBy ? [report.loweredBy] : [];
+  const by = report.compiledBy ? ` by ${report.compiledBy}` : "";
+  if (report.compiledFor) parts.push(`compiled for ${report.compiledFor}${by}`);
   if (report.file) parts.push(report.file);
   return parts.map((words) => el("span", {}, el("bdi", {}, words)));
 }

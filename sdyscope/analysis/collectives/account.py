@@ -7,11 +7,11 @@ from typing import Literal
 
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.facts.account import Reason, Unknown, UnknownKind, Why
-from sdyscope.facts.remarks import Remark
+from sdyscope.facts.remarks import NOT_PREDICTED, Remark
 
 
 def collectives_unknowns(collectives: Collectives) -> Iterator[Unknown]:
-    """Lines that could not be read, and collectives whose number is a guess."""
+    """Lines that could not be read, ops that may send more, collectives whose number is a guess."""
     stage: Literal["propagated", "compiled"] = "propagated" if collectives.predicted else "compiled"
     under = () if collectives.partitioner is None else (collectives.partitioner,)
 
@@ -28,3 +28,6 @@ def collectives_unknowns(collectives: Collectives) -> Iterator[Unknown]:
         yield unknown("approximate", Why.IN_BRANCHES, count=branches)
     if ragged := sum(collective.at_most for collective in collectives.collectives):
         yield unknown("approximate", Why.RAGGED, count=ragged)
+    for note in collectives.notes:
+        if isinstance(note, Remark) and note.kind in NOT_PREDICTED:
+            yield unknown("left out", note, count=sum(count for _, count in note.names))

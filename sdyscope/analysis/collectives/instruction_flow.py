@@ -1,7 +1,8 @@
 """Where values go and come from in a compiled program, from instruction to instruction.
 
 Fusions, calls and what runs asynchronously are looked into, and elements of tuples are kept apart.
-Loops and branches are ends: values that enter one have reached it.
+Loops and branches are ends: values that enter one have reached it. So is not, going back, a loop of
+XLA's own that hands blocks round.
 """
 
 from __future__ import annotations
@@ -122,13 +123,18 @@ class InstructionFlow:
         return WalkEnds(tuple(ends.values()), tuple(results))
 
     def backward(
-        self, start: Iterable[ValuePlace], passes: Callable[[Instruction], bool]
+        self,
+        start: Iterable[ValuePlace],
+        passes: Callable[[Instruction], bool],
+        is_round: Callable[[Instruction], bool] = lambda _: False,
     ) -> WalkEnds:
         """The nearest instructions that make values; constants are none.
 
         Args:
             start: the values.
             passes: whether what an instruction is given stands for what it makes.
+            is_round: whether a loop only hands values round: in its body they are then what it
+                begins with, or what the iteration before it hands on.
 
         What takes one of several values out that are communicated at once is an end before what
         communicates them: it has the name of that value alone.
@@ -149,7 +155,11 @@ class InstructionFlow:
                 elif caller is not None:
                     around, instruction = caller
                     operands = instruction.operands
-                    if not passes(instruction):
+                    root = computation.root
+                    if instruction.opcode == "while" and is_round(instruction) and root is not None:
+                        yield ValuePlace(around, operands[0], place.element)
+                        yield ValuePlace(computation.name, root.name, place.element)
+                    elif not passes(instruction):
                         ends[instruction.name] = instruction
                     elif instruction.opcode in INLINE and number < len(operands):
                         yield ValuePlace(around, operands[number], place.element)

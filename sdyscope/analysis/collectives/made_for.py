@@ -19,6 +19,7 @@ from sdyscope.analysis.collectives.instruction_flow import (
     ValuePlace,
     WalkEnds,
 )
+from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hlo import CallSites, Computation, HloModule, Instruction
 from sdyscope.values.passing import opcodes
@@ -298,7 +299,18 @@ class MadeFor:
         def is_moved(instruction: Instruction) -> bool:
             return self.is_move(instruction) or passes(instruction)
 
-        ends = self.flow.backward(self.places(computation, collective, value), is_moved)
+        def is_round(loop: Instruction) -> bool:
+            """XLA's own loop for a product, which hands blocks of an operand from device to device.
+
+            The program's loops have names of their own.
+            """
+            is_own = self.is_named(loop) and not key.isdisjoint(self.key(loop))
+            return is_own and scope_of(loop.op_name)[1] != "while"
+
+        # What a sum is handed round for the loop makes as it goes.
+        around = is_round if collective.base == "collective-permute" else None
+        places = self.places(computation, collective, value)
+        ends = self.flow.backward(places, is_moved, *filter(None, [around]))
         return replace(ends, instructions=tuple(filter(self.is_named, ends.instructions)))
 
     def is_moved_by(

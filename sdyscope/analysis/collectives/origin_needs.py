@@ -1,18 +1,14 @@
 """Which values around an op are sharded on some axes and needed otherwise.
 
-Each is what a collective over these axes may be for. How well it fits is told by the shape of what
-the collective moves.
+Each is what a collective over these axes may be for.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 from typing import Final
 
 from sdyscope.analysis.collectives.annotated_axes import RESIZED, AnnotatedAxes, WrittenSpec
@@ -21,11 +17,12 @@ from sdyscope.analysis.collectives.propagated_axes import (
     AxesByDim,
     PropagatedAxes,
     axes_in,
+    local_shape,
     spec_in,
+    without_axes,
 )
-from sdyscope.analysis.collectives.transfers import Transfer, sizes_of
 from sdyscope.analysis.propagation import rules
-from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of, part_size
+from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.analysis.propagation.components import HeldAxis
 from sdyscope.analysis.propagation.factors import dimension_with, on_factors
 from sdyscope.analysis.propagation.flow import Flow, Ref, Slot
@@ -76,20 +73,12 @@ _TOGETHER: Final = SUMMING | LOOKING_UP | REACHING | _GATHERED
 #: Ops that need a value as they say themselves, whatever their other tensors have.
 _WHOLE: Final = (SHARD_MAP, "custom_call")
 
-#: From how many results on a reduction is one of several tensors at once.
-_SEVERAL = 2
-#: How many tensors a lookup takes and gives.
-_LOOKUP = 3
 
 #: How many dimensions a product has that XLA turns.
 _MATRIX = 2
 
-#: How many axes a value is gathered over besides, at most: one collective each.
-_FURTHER = 4
 #: How many ops around the one that is named are looked at.
 _AROUND = 60
-#: The misfit from which on a value's move is not that of the collective.
-NO_FIT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,43 +329,6 @@ class Needs:
         )
         return shared if any(shared) else ()
 
-    def misfit(self, need: Need, transfer: Transfer) -> int:
-        """How little a value's move is like what is communicated; 0 where its blocks are that."""
-        shape, axes = self.decided.shape(need.value), transfer.axes
-        if shape is None or not self.is_alike(need.value, transfer):
-            return 2 * NO_FIT
-        before = self.decided.axes(need.value)
-        left = _without(before, axes) if transfer.is_gather else before
-        # XLA gathers the padding of the last block, too.
-        whole = _padded(shape, before) if transfer.is_gather else shape
-        got = sorted(size for piece in transfer.sizes for size in piece)
-        is_block = len(transfer.sizes) == 1 and got in (
-            sizes_of(_local(shape, left)),
-            sizes_of(_local(whole, left)),
-        )
-        if is_block or (transfer.is_permutation and self.is_cut_before(need, transfer)):
-            score = 0
-        elif transfer.is_gather and any(
-            got == sizes_of(_local(shape, further)) for further in _gathered(before, axes)
-        ):
-            score = 1
-        else:
-            blocks = [_local(shape, left)]
-            if transfer.kind == "all-to-all":  # It may have been gathered over other axes before.
-                blocks += (_local(shape, further) for further in _gathered(before, ()))
-            score = 2 if transfer.elements in map(math.prod, blocks) else NO_FIT
-        if transfer.is_gather and not self.covers(need.value, axes):
-            score = max(score, 2)
-        return score + (0 if self.is_said(need, axes) else 1)
-
-    def is_alike(self, value: ValueId, transfer: Transfer) -> bool:
-        """Whether the elements of a value can be what is communicated: numbers are not indices.
-
-        Backends widen numbers, and keep truth values as integers.
-        """
-        own = _is_fraction(self.graph.ops[value[0]].types[value[1]].dtype)
-        return any(_is_fraction(leaf.dtype) == own for leaf in transfer.part.shape.leaves)
-
     def is_said(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether anything says how the value is needed: what needs it, or the op's others."""
         op = need.op
@@ -407,88 +359,6 @@ class Needs:
             ):
                 return False
         return any(held[at])
-
-    def is_cut_before(self, need: Need, transfer: Transfer) -> bool:
-        """Whether what is moved is a block that was first cut as the op's other tensors have it.
-
-        XLA slices what fewer axes split than it is needed with, and then moves what is left
-        (`spmd_partitioner.cc`, `ReshardFromPartialReplicateWithDynamicSlice`).
-        """
-        return self.is_placed(need, transfer) and (
-            transfer.elements < math.prod(self.block(need.value))
-        )
-
-    def is_placed(self, need: Need, transfer: Transfer) -> bool:
-        """Whether what is moved is a block as one of the op's other tensors has it.
-
-        One that has other axes than the value, where the two go together: those over which it is
-        moved.
-        """
-        op = need.op
-        if op is None or need.output is not None or len(transfer.pieces) != 1:
-            return False
-        # Of others, a loop above all, tensors that are alike in shape need not go together.
-        if op.mnemonic not in ("dot_general", "concatenate") and not is_elementwise(op.kind):
-            return False
-        values = [*self.operands(op), *results(op)]
-        shapes = [shape for value in values if (shape := self.decided.shape(value)) is not None]
-        if need.value not in values or len(shapes) != len(values):
-            return False
-        at = values.index(need.value)
-        own = list(self.decided.axes(need.value) or ((),) * len(shapes[at]))
-        cut = {tensor: list(own) for tensor in range(len(values)) if tensor != at}
-        for group in same_dims(op, shapes):
-            mine = next((dim for tensor, dim in group if tensor == at), None)
-            for tensor, dim in group:
-                if (
-                    mine is not None
-                    and tensor in cut
-                    and (theirs := self.decided.axes(values[tensor]))
-                ):
-                    cut[tensor][mine] = theirs[dim]
-        over = {axis.name for axis in transfer.axes}
-        return any(
-            _local(shapes[at], tuple(each)) == transfer.pieces[0]
-            and over
-            <= {part.name for a, b in zip(own, each, strict=True) if a != b for part in a + b}
-            for each in cut.values()
-        )
-
-    def is_turned(self, need: Need, transfer: Transfer) -> bool:
-        """Whether a value's block has the sizes of what is moved, but in another order."""
-        block = [size for size in self.block(need.value) if size != 1]
-        pieces = [[size for size in piece if size != 1] for piece in transfer.pieces]
-        return block not in pieces and sorted(block) in transfer.sizes
-
-    def is_across(self, need: Need, transfer: Transfer) -> bool:
-        """Whether XLA gathers another dimension than the one that has the axes.
-
-        It moved that to them first, which left the sizes of the blocks in another order.
-        """
-        block = self.block(need.value, transfer.axes)
-        return (
-            bool(transfer.part.before)
-            and transfer.pieces != [block]
-            and [sorted(piece) for piece in transfer.pieces] == [sorted(block)]
-        )
-
-    def is_moved(self, need: Need, transfer: Transfer) -> bool:
-        """Whether a value that does not have the axes can be what is exchanged over them.
-
-        Its block, or that of what is gathered over some of its own, has as many elements.
-        """
-        shape, own = self.decided.shape(need.value) or (), self.decided.axes(need.value)
-        return not self.carried(need.value, transfer.axes) and any(
-            transfer.elements == math.prod(_local(shape, left))
-            for left in (own, *_gathered(own, ()))
-        )
-
-    def is_moved_on(self, need: Need, transfer: Transfer) -> bool:
-        """Whether a value that does not have the axes can be what is permuted over them.
-
-        XLA cut it before, for this op or another, as one of the op's other tensors has it now.
-        """
-        return not self.carried(need.value, transfer.axes) and self.is_placed(need, transfer)
 
     def is_sole(self, need: Need, needs: Sequence[Need], ops: Sequence[Op]) -> bool:
         """Whether it alone can be what XLA moves for an op, whatever shape the pieces have.
@@ -525,7 +395,7 @@ class Needs:
     def lands(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether it is known that the axes, and these alone, go over to other dimensions."""
         after, own = self.needed_axes(need), self.decided.axes(need.value)
-        if _without(own, axes) != _without(after, axes):
+        if without_axes(own, axes) != without_axes(after, axes):
             return False
         sides = [self.on(by_dim, axes) for by_dim in (own, after)]
         before, then = ({dim for dim, held in enumerate(side) if held} for side in sides)
@@ -534,45 +404,6 @@ class Needs:
             for side in sides
         )
         return whole and before.isdisjoint(then)
-
-    def unlikeness(self, need: Need, transfer: Transfer) -> tuple[int, float]:
-        """How little the blocks of a value are like what is moved, where neither fits.
-
-        How many dimensions of a block no piece has, as large; then how much more or fewer elements
-        are moved. Blocks are padded and cut before they are moved, and a halo is a thin slice.
-        """
-        block = self.block(need.value)
-        sizes = Counter(transfer.sizes[0] if transfer.sizes else ())
-        missing = (Counter(sizes_of(block)) - sizes).total()
-        return missing, abs(math.log(max(transfer.elements, 1) / max(math.prod(block), 1)))
-
-    def makes(self, op: Op, transfer: Transfer) -> bool:
-        """Whether what is communicated has the shape of a block that an op makes."""
-        return any(sizes_of(self.block(value)) in transfer.sizes for value in results(op))
-
-    def is_joined(self, op: Op, transfer: Transfer) -> bool:
-        """Whether it is a block of all that an op joins, and no block of anything that it takes.
-
-        By its size along the dimension that it joins; or else by as many elements as only that has.
-        A permutation is not where it joins along the axes, which is then what it is moved for.
-        """
-        given, dim = self.operands(op), op.attributes.get("dimension")
-        shapes = [shape for value in given if (shape := self.decided.shape(value)) is not None]
-        if isinstance(dim, int) and any(
-            len(piece) == len(shape) and all(piece[dim] > shape[dim] for shape in shapes)
-            for piece in transfer.pieces
-            for shape in shapes[:1]
-        ):
-            return True
-        return (
-            not transfer.part.before
-            and transfer.elements == math.prod(self.block((op.id, 0)))
-            and transfer.elements not in {math.prod(self.block(value)) for value in given}
-            and (
-                transfer.kind == "all-to-all"
-                or not any(self.is_rearranged(Need(value, op), transfer.axes) for value in given)
-            )
-        )
 
     def is_joined_across(self, value: ValueId) -> bool:
         """Whether an op joins a value along a dimension that is sharded.
@@ -587,23 +418,6 @@ class Needs:
             and isinstance(dim, int)
             and bool(self.carried(value, self.every_axis, (dim,)))
         )
-
-    def is_gathered(self, value: ValueId, transfer: Transfer) -> bool:
-        """Whether what is communicated has the shape of a value's block without the axes."""
-        return transfer.sizes == [sizes_of(self.block(value, transfer.axes))]
-
-    def gathered_before(self, value: ValueId, transfer: Transfer) -> tuple[AxisPart, ...]:
-        """The other axes of a value over which it was gathered first, as the shape then says."""
-        if self.is_gathered(value, transfer):
-            return ()
-        shape = self.decided.shape(value) or ()
-        left = _without(self.decided.axes(value), transfer.axes)
-        gathered = (
-            tuple(each for dim in left for each in dim if each not in {p for d in after for p in d})
-            for after in _gathered(left, ())
-            if transfer.sizes == [sizes_of(_local(shape, after))]
-        )
-        return next(gathered, ())
 
     def rings(self, ops: Sequence[Op]) -> Iterator[list[Op]]:
         """The ops themselves, then those next to them, and so on.
@@ -922,38 +736,6 @@ class Needs:
             return self.decided.axes(need.output or (need.op.id, 0))
         return ()
 
-    def contended(self, op: Op, transfer: Transfer) -> tuple[ValueId, tuple[AxisPart, ...]] | None:
-        """The axes of what a lookup takes whole that its indices or its result have elsewhere.
-
-        XLA then makes the result with them where the operand has them, as what is communicated is.
-        With the value that has them elsewhere; None where nothing has.
-        """
-        values = [*self.operands(op), (op.id, 0)]
-        shapes = [shape for value in values if (shape := self.decided.shape(value)) is not None]
-        if kind_of(op) != "gather" or len(shapes) != len(values) or len(values) != _LOOKUP:
-            return None
-        # Of each tensor, which dimension of it is which of the result's.
-        axes_at: list[list[tuple[AxisPart, ...]]] = [[()] * len(shapes[-1]) for _ in values[:-1]]
-        for (tensor, dim), (_, at) in same_dims(op, shapes):
-            own = self.decided.axes(values[tensor])
-            axes_at[tensor][at] = own[dim] if own else ()
-        taken = axes_at[0]
-        block = _local(shapes[-1], tuple(taken))
-        # An exchange takes the block apart, and takes all of it.
-        is_all = len(transfer.pieces) > 1 and transfer.elements == math.prod(block)
-        if sizes_of(block) not in transfer.sizes and not is_all:
-            return None
-        for value, theirs in ((values[1], axes_at[1]), (values[-1], self.decided.axes(values[-1]))):
-            axes = tuple(
-                each
-                for dim, own in enumerate(taken)
-                for each in own
-                if any(any(map(each.shared, by)) for at, by in enumerate(theirs) if at != dim)
-            )
-            if axes:
-                return value, axes
-        return None
-
     def aligned_with(self, need: Need, axes: tuple[AxisPart, ...]) -> ValueId | None:
         """The other of a scatter's indices and updates that has axes where the value has others.
 
@@ -1058,36 +840,10 @@ class Needs:
         dims = rearranged_dims(need.op, self.decided.shape(need.value) or ())
         return any(held) and all(at in dims for at, own in enumerate(held) if own)
 
-    def is_edge(self, need: Need, transfer: Transfer) -> bool:
-        """Whether it is the edge of a block that is moved, along dimensions that the op reaches in.
-
-        Windows do along those that they move over.
-        """
-        if need.op is None or need.output is not None:
-            return False
-        shape, by_dim = self.decided.shape(need.value) or (), self.decided.axes(need.value)
-        windows = spatial_dims(need.op) if need.value == self.operands(need.op)[0] else ()
-        reached = rearranged_dims(need.op, shape) | {dim for dim, _ in windows}
-        return transfer.elements != math.prod(_local(shape, by_dim)) and all(
-            dim in reached for dim, own in enumerate(self.on(by_dim, transfer.axes)) if own
-        )
-
-    def gathers_reduced(self, op: Op, transfer: Transfer) -> bool:
-        """Whether what each device reduced of several tensors at once is communicated.
-
-        XLA reduces what a device has, gathers that, and reduces it again (`HandleReduce`).
-        """
-        if kind_of(op) != "reduce" or len(op.types) < _SEVERAL:
-            return False
-        result = op.id, 0
-        if self.decided.shape(result) is None or not self.summed(op, transfer.axes):
-            return False
-        return transfer.elements == math.prod(self.block(result)) * part_size(transfer.axes)
-
     def block(self, value: ValueId, without: tuple[AxisPart, ...] = ()) -> tuple[int, ...]:
         """The shape of what a device has of a value, or has once that is gathered over axes."""
-        by_dim = _without(self.decided.axes(value), without)
-        return _local(self.decided.shape(value) or (), by_dim)
+        by_dim = without_axes(self.decided.axes(value), without)
+        return local_shape(self.decided.shape(value) or (), by_dim)
 
     def covers(self, value: ValueId, axes: tuple[AxisPart, ...]) -> bool:
         """Whether a value is in pieces along all of the axes."""
@@ -1117,11 +873,6 @@ def kind_of(op: Op) -> str:
     return primitive_of(target) or (collective_of(target) or name).rpartition(".")[2]
 
 
-def _is_fraction(dtype: str) -> bool:
-    """Whether elements of a type, as StableHLO or HLO calls it, are no whole numbers."""
-    return dtype.startswith(("f", "bf", "c"))
-
-
 def results(*ops: Op) -> list[ValueId]:
     """The values that ops make."""
     return [(op.id, result) for op in ops for result in range(len(op.types))]
@@ -1135,28 +886,3 @@ def _by_size(
     if any(size == 1 and own for size, own in sized):
         return None
     return [(size, own) for size, own in sized if size != 1]
-
-
-def _gathered(by_dim: AxesByDim, axes: Sequence[AxisPart]) -> Iterator[AxesByDim]:
-    """The axes of a value that is gathered over some, and over others before."""
-    left = _without(by_dim, axes)
-    others = [part for dim in left for part in dim][:_FURTHER]
-    for count in range(1, len(others) + 1):
-        for before in combinations(others, count):
-            yield _without(left, before)
-
-
-def _without(axes: AxesByDim, others: Sequence[AxisPart]) -> AxesByDim:
-    return tuple(tuple(left for own in dim for left in own.without(others)) for dim in axes)
-
-
-def _padded(shape: Sequence[int], axes: AxesByDim) -> tuple[int, ...]:
-    """Shape of all blocks together, padding included."""
-    cut = [part_size(dim) for dim in axes] or [1] * len(shape)
-    return tuple(size * blocks for size, blocks in zip(_local(shape, axes), cut, strict=True))
-
-
-def _local(shape: Sequence[int], axes: AxesByDim) -> tuple[int, ...]:
-    """Shape of the block that a device has, padding included."""
-    cut = [part_size(dim) for dim in axes] or [1] * len(shape)
-    return tuple(-(-size // blocks) for size, blocks in zip(shape, cut, strict=True))

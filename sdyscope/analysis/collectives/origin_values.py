@@ -10,6 +10,7 @@ from typing import Final, TypedDict
 from sdyscope.analysis.collectives.annotated_axes import Keeper
 from sdyscope.analysis.collectives.boundaries import SHARD_MAP
 from sdyscope.analysis.collectives.communications import Communications
+from sdyscope.analysis.collectives.origin_fits import Fits
 from sdyscope.analysis.collectives.origin_needs import LOOKING_UP, PRODUCTS, REACHING, Need, kind_of
 from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes, spec_in
 from sdyscope.analysis.collectives.transfers import Transfer
@@ -73,6 +74,7 @@ class OriginValues:
     def __init__(self, communications: Communications) -> None:
         self.communications = communications
         self.around = communications.around
+        self.fits = Fits(self.around)
         self.decided = communications.around.decided
         self.annotated = communications.around.annotated
         self.names = ValueNames(communications.graph)
@@ -83,6 +85,7 @@ class OriginValues:
         origins = copy(self)
         origins.communications = self.communications.at(decided)
         origins.around = origins.communications.around
+        origins.fits = Fits(origins.around)
         origins.decided = decided
         return origins
 
@@ -254,7 +257,7 @@ class OriginValues:
         taken, on = list[ValueId](), axes
         keepers: list[Keeper] = []
         # An op reaches into its neighbours' blocks whatever its other tensors have.
-        if not (_reaches(op, kind) and self.around.is_edge(need, transfer)):
+        if not (_reaches(op, kind) and self.fits.is_edge(need, transfer)):
             keepers = [*self.around.closing(need, axes), *self.around.withheld(need, axes)]
             taken = self.around.conflicting(need, axes)
             needed = [self._keeper(keeper, axes) for keeper in keepers]
@@ -301,7 +304,7 @@ class OriginValues:
         if not is_said and (part.moved_on or self.communications.is_exchanged_behind(part)):
             return None
         if is_moved or part.before != "permuted":
-            further = self.around.gathered_before(value, transfer.over(axes))
+            further = self.fits.gathered_before(value, transfer.over(axes))
             return self.decided.spec_without(value, [*axes, *further])
         return self.decided.spec_without(value, axes, part.pairs) if part.pairs else None
 

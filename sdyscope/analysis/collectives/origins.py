@@ -16,9 +16,9 @@ from dataclasses import replace
 from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes
 from sdyscope.analysis.collectives.communications import REMADE, Communications
 from sdyscope.analysis.collectives.made_for import FORMING
+from sdyscope.analysis.collectives.origin_fits import NO_FIT
 from sdyscope.analysis.collectives.origin_needs import (
     LOOKING_UP,
-    NO_FIT,
     PRODUCTS,
     PROGRAM,
     REACHING,
@@ -90,6 +90,7 @@ class _Search:
         self.origins = origins
         self.communications = origins.communications
         self.around = origins.around
+        self.fits = origins.fits
         self.decided = origins.decided
         self.annotated = origins.annotated
         self.graph: OpGraph = origins.decided.graph
@@ -157,7 +158,7 @@ class _Search:
             return False
         # What an op makes has no dimension that it sums, along which it could be gathered.
         for_maker = [
-            self.around.misfit(need, transfer)
+            self.fits.misfit(need, transfer)
             for need in self.needs(makers, axes)
             if not self.around.sums_away(need, axes)
         ]
@@ -263,7 +264,7 @@ class _Search:
         ):
             return contended
         reduced = [
-            op for op in ops if transfer.is_gather and self.around.gathers_reduced(op, transfer)
+            op for op in ops if transfer.is_gather and self.fits.gathers_reduced(op, transfer)
         ]
         if reduced:
             return self.reduction(reduced, transfer) or self.unknown(transfer, reduced)
@@ -356,7 +357,7 @@ class _Search:
                 together=self.origins.together(sharded, axes, calls, instead),
                 may_split=kind in SPLIT
                 and (self.around.is_torn(op, axes) or self.around.may_be_torn(op, axes, calls)),
-                uncertain=bool(steps) and not self.around.makes(op, transfer),
+                uncertain=bool(steps) and not self.fits.makes(op, transfer),
             )
         return None
 
@@ -396,7 +397,7 @@ class _Search:
         """What a lookup takes whole is cut over axes that its indices or result have elsewhere."""
         calls = transfer.calls
         for op in ops:
-            contended = self.around.contended(op, transfer)
+            contended = self.fits.contended(op, transfer)
             if contended is None:
                 continue
             value, axes = contended
@@ -429,7 +430,7 @@ class _Search:
         """Whether it gathers what XLA split over axes that the value itself does not have."""
         return (
             self.is_split_by_xla(transfer.makers, transfer.axes)
-            and any(self.around.makes(op, transfer) for op in transfer.makers)
+            and any(self.fits.makes(op, transfer) for op in transfer.makers)
             and not any(self.around.carried(value, transfer.axes) for value in transfer.values)
         )
 
@@ -490,7 +491,7 @@ class _Search:
         if part.is_followed or not (transfer.is_exchange or part.before or part.own):
             return None
         for op in ops:
-            alike = [value for value in results(op) if self.around.is_alike(value, transfer)]
+            alike = [value for value in results(op) if self.fits.is_alike(value, transfer)]
             if not alike or not self.is_remade(op, transfer):
                 continue
             value = alike[0]
@@ -516,7 +517,7 @@ class _Search:
         kind, axes, calls = kind_of(op), transfer.axes, transfer.calls
         if kind == "concatenate":
             # What makes its pieces was followed to, not the op.
-            return self.around.is_joined(op, transfer)
+            return self.fits.is_joined(op, transfer)
         if kind not in REMADE or op not in transfer.makers:
             return False
         if kind == "gather":
@@ -549,7 +550,7 @@ class _Search:
                 need
                 for need in self.needs(ring, transfer.axes)
                 if self.could_be_for(need.value, transfer)
-                and self.around.is_alike(need.value, transfer)
+                and self.fits.is_alike(need.value, transfer)
             ]
             if steps == 0:
                 if transfer.collective.is_partial:
@@ -609,7 +610,7 @@ class _Search:
             transfer: the tensor.
         """
         part, values = transfer.part, transfer.values
-        misfits = [self.around.misfit(need, transfer) for need in needs]
+        misfits = [self.fits.misfit(need, transfer) for need in needs]
         best = self.likeliest(needs, misfits, ops, transfer)
         need, misfit = needs[best], misfits[best]
         # What is moved is known, and no block of another value is like it over all axes.
@@ -619,7 +620,7 @@ class _Search:
         is_other = is_known and need.value not in values
         if (is_other or misfit >= NO_FIT) and (before := self.moved_before(ops, transfer)):
             return before
-        if misfit > 1 or self.around.is_across(need, transfer):
+        if misfit > 1 or self.fits.is_across(need, transfer):
             exchanged = (
                 self.exchanged_before(ops, transfer, values)
                 if is_other
@@ -706,7 +707,7 @@ class _Search:
         is_followed = bool(part.makers) or part.argument is not None
         # The edges of blocks that the ops themselves reach into.
         edges = [
-            is_permuted and _reaches(need.op, ops) and self.around.is_edge(need, transfer)
+            is_permuted and _reaches(need.op, ops) and self.fits.is_edge(need, transfer)
             for need in needs
         ]
 
@@ -718,7 +719,7 @@ class _Search:
             fit = NO_FIT if is_beside else misfits[at]
             # A value that XLA names, and that was followed to an op that needs it, is for that.
             leads = part.named_after == "value" and need.op in ops and is_own and fit < NO_FIT
-            is_placed = (not is_followed or is_own) and self.around.is_placed(need, transfer)
+            is_placed = (not is_followed or is_own) and self.fits.is_placed(need, transfer)
             return (
                 bool(calls) and need.call not in (None, *calls),
                 fit > 1 and not leads,
@@ -727,9 +728,9 @@ class _Search:
                 not edges[at],
                 misfits[at],
                 is_permuted and not is_placed,
-                is_permuted and self.around.is_turned(need, transfer),
+                is_permuted and self.fits.is_turned(need, transfer),
                 transfer.kind == "all-to-all" and not self.around.lands(need, axes),
-                self.around.unlikeness(need, transfer),
+                self.fits.unlikeness(need, transfer),
             )
 
         return min(range(len(needs)), key=unlikeliness)
@@ -798,7 +799,7 @@ class _Search:
             # XLA may choose other axes than were decided, and then moves what has those.
             given = (Need(value, op) for op in ops for value in self.around.operands(op))
             needs = [need for need in (*needs, *given) if need.value in values]
-        need = min(needs, key=lambda need: self.around.unlikeness(need, transfer), default=None)
+        need = min(needs, key=lambda need: self.fits.unlikeness(need, transfer), default=None)
         if need is None:
             return None
         own = tuple(self.around.carried(need.value, every))
@@ -828,7 +829,7 @@ class _Search:
     def is_surely_moved(self, need: Need, transfer: Transfer) -> bool:
         """Whether what is communicated is like a block of a value that is known to be moved."""
         return (
-            self.around.misfit(need, transfer) < NO_FIT
+            self.fits.misfit(need, transfer) < NO_FIT
             and self.around.is_said(need, transfer.axes)
             and not self.around.is_in_line(need, transfer.axes)
         )
@@ -836,7 +837,7 @@ class _Search:
     def fits_elsewhere(self, values: Iterable[ValueId], transfer: Transfer) -> bool:
         """Whether what takes one of some values needs it as what is communicated is."""
         return any(
-            need.value == value and self.around.misfit(need, transfer) < NO_FIT
+            need.value == value and self.fits.misfit(need, transfer) < NO_FIT
             for value in values
             for op, _ in self.graph.uses(*value)
             for need in self.around.needs(op, transfer.axes)
@@ -845,7 +846,7 @@ class _Search:
     def of_argument(self, transfer: Transfer) -> CollectiveOrigin | None:
         """What needs an argument otherwise that is moved, where XLA names what takes it later."""
         fits = [
-            (self.around.misfit(need, transfer), need)
+            (self.fits.misfit(need, transfer), need)
             for need in self.needs(self.communications.users(transfer), transfer.axes)
             if need.value in transfer.values and self.could_be_for(need.value, transfer)
         ]
@@ -879,17 +880,17 @@ class _Search:
                 origin = self.aligned(need, own, transfer) or self.origins.of_need(
                     need, transfer.over(own), transfer.kind, is_moved=True
                 )
-                is_known = any(self.around.is_alike(value, transfer) for value in values)
+                is_known = any(self.fits.is_alike(value, transfer) for value in values)
                 return origin and replace(origin, uncertain=is_known and need.value not in values)
         return None
 
     def is_moved_before(self, need: Need, own: tuple[AxisPart, ...], transfer: Transfer) -> bool:
         """Whether a value can be what is moved, though that is not over its own axes."""
         if transfer.is_gather:
-            return self.around.misfit(need, transfer.over(own)) == 0
+            return self.fits.misfit(need, transfer.over(own)) == 0
         if transfer.is_permutation:
-            return self.around.is_moved_on(need, transfer)
-        return self.around.is_moved(need, transfer)
+            return self.fits.is_moved_on(need, transfer)
+        return self.fits.is_moved(need, transfer)
 
     def aligned(
         self, need: Need, own: tuple[AxisPart, ...], transfer: Transfer
@@ -921,10 +922,10 @@ class _Search:
             if part_size(own) == part_size(transfer.axes)
             and not any(each.shared(axis) for each in own for axis in transfer.axes)
         )
-        moved = [each for each in others if self.around.misfit(need, each) == 0]
+        moved = [each for each in others if self.fits.misfit(need, each) == 0]
         # Rows are not columns, where both fit.
-        straight = [each for each in moved if not self.around.is_across(need, each)]
-        is_across = self.around.is_across(need, transfer)
+        straight = [each for each in moved if not self.fits.is_across(need, each)]
+        is_across = self.fits.is_across(need, transfer)
         if not (straight if is_across else moved):
             return None
         best = (straight or moved)[0]
@@ -960,7 +961,7 @@ class _Search:
                         kind_of(op) == "dynamic_update_slice"
                         and need.value == self.around.operands(op)[1]
                         and all(size % part_size(own) for size, own in sizes)
-                        and self.around.is_gathered(need.value, transfer)
+                        and self.fits.is_gathered(need.value, transfer)
                     )
                 ):
                     return self.origins.of_need(need, transfer, "all-gather")

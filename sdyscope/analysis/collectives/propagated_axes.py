@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TypeAlias
 
-from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
+from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of, part_size
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError
 from sdyscope.facts.origins import Spec
@@ -307,3 +307,14 @@ def _mesh_of(sharding: TensorSharding, meshes: Mapping[str, Mesh | str]) -> Mesh
     """The mesh that a sharding names; None where it names none that was understood."""
     mesh = sharding.mesh if isinstance(sharding.mesh, Mesh) else meshes.get(sharding.mesh)
     return mesh if isinstance(mesh, Mesh) else None
+
+
+def without_axes(axes: AxesByDim, others: Sequence[AxisPart]) -> AxesByDim:
+    """The axes of each dimension but some."""
+    return tuple(tuple(left for own in dim for left in own.without(others)) for dim in axes)
+
+
+def local_shape(shape: Sequence[int], axes: AxesByDim) -> tuple[int, ...]:
+    """Shape of the block that a device has, padding included."""
+    cut = [part_size(dim) for dim in axes] or [1] * len(shape)
+    return tuple(-(-size // blocks) for size, blocks in zip(shape, cut, strict=True))

@@ -370,7 +370,7 @@ class Collectives(Summarized):
 
     @property
     def remarks(self) -> tuple[Remark | str, ...]:
-        """What is not certain of them, and no part of the account; then the notes."""
+        """What is not certain of them, then the notes; but for what the account has."""
         tensors, remade = self.tensors, self.rematerializations
         cut = sum(rematerialization.is_cut for rematerialization in remade)
         remarks: list[Remark | str] = []
@@ -384,7 +384,12 @@ class Collectives(Summarized):
             remarks.append(self.origins_missing)
         elif (missing := tensors - self.with_origin) and not self.predicted:
             remarks.append(Remark("some without origin", count=missing, of=tensors))
-        return (*remarks, *self.notes)
+        remarks += (
+            note
+            for note in self.notes
+            if not (isinstance(note, Remark) and note.kind in NOT_PREDICTED)
+        )
+        return tuple(remarks)
 
     @property
     def with_source(self) -> int:

@@ -9,7 +9,7 @@ from sdyscope.analysis.cost.roofline import Roof
 from sdyscope.analysis.cost.time import is_of_nccl
 from sdyscope.facts.calibration import Calibration
 from sdyscope.facts.cost import Busy, StepLimits
-from sdyscope.facts.remarks import Remark, RemarkKind
+from sdyscope.facts.remarks import NOT_PREDICTED, Remark, RemarkKind
 from sdyscope.hardware.nccl import nccl
 from sdyscope.hardware.specs import chip_of, estimate_errors
 
@@ -68,7 +68,8 @@ def doubts(cost: Cost) -> Iterator[Remark]:
     if unknown:
         kinds = tuple((kind, 0) for kind in unknown)
         yield Remark("not in the traces" if compute.fitted else "no peak", names=kinds)
-    yield from cost.notes
+    # What may be sent besides is in the account.
+    yield from (note for note in cost.notes if note.kind not in NOT_PREDICTED)
 
 
 def error_of_estimates(device_kind: str, calibration: Calibration | None = None) -> Remark:

@@ -69,7 +69,9 @@ class Decision:
         options: how they could be sharded; the first is as the program has them, and None where
             that is left open, or is not the same for all.
         option_count: how many options there are.
-        now: how all of them are sharded in the program; None where some are open, or they differ.
+        now: how those that were asked for are sharded in the program; None where that is left open,
+            or they differ.
+        differ: whether those are sharded in several ways.
         bytes: bytes of its arguments, or of what is constrained, whole.
         limited: whether there are more options than are tried.
         source: the line of the constraints; None of arguments.
@@ -95,6 +97,7 @@ class Decision:
         "dtype",
         "bytes",
         "now",
+        "differ",
         "option_count",
         "limited",
         "members",
@@ -102,9 +105,19 @@ class Decision:
 
     @property
     def now(self) -> PartitionSpec | None:
-        """How all of them are sharded in the program."""
-        option = self.options[0]
+        """How those that were asked for are sharded in the program, if alike."""
+        option = None if self.differ else next(iter(self._asked_for), None)
         return None if option is None else spec_of(option)
+
+    @property
+    def differ(self) -> bool:
+        """Whether those that were asked for are sharded in several ways in the program."""
+        return len(self._asked_for) > 1
+
+    @property
+    def _asked_for(self) -> set[Option | None]:
+        asked = [member for member in self.members if member.part == "searched"]
+        return {member.option(len(self.shape)) for member in asked or self.members}
 
     @property
     def option_count(self) -> int:

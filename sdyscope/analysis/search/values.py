@@ -31,7 +31,7 @@ class DecisionChange:
     Attributes:
         decision: what is decided.
         name: the decision's name.
-        before: how it is sharded in the program; None where that is open, or not the same for all.
+        before: how it is sharded in the program; None where that is open, or they differ.
         after: how it would be.
     """
 

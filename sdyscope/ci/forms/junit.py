@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 from sdyscope.ci.document import Ci, CiCheck, CiError, CiFinding, CiTarget
 from sdyscope.ci.forms.renderer import Reader
 from sdyscope.syntax.strings import xml_text
+from sdyscope.words.partitioners import partitioner_name
 
 
 def render(document: Ci, reader: Reader) -> bytes:
@@ -45,7 +46,7 @@ def _suite(target: CiTarget) -> ElementTree.Element:
     properties = {
         "target": target.target,
         "mesh": target.mesh,
-        "partitioners": ", ".join(target.partitioners),
+        "partitioners": ", ".join(map(partitioner_name, target.partitioners)),
         "hardware": target.hardware,
     }
     listed = ElementTree.SubElement(suite, "properties")

@@ -91,7 +91,8 @@ def compile_module(
         partitioner: which one; the one that the module was lowered for, or whose shardings it has.
 
     Raises:
-        CompilerError: the compiler refuses the module or aborts, or does not run this partitioner.
+        CompilerError: the compiler refuses the module or aborts, or does not run this partitioner;
+            or MLIR could not read the module.
         TargetError: the hardware has another number of devices than the program, does not exist,
             or its compiler is not installed; or the module was lowered for another platform.
     """
@@ -113,7 +114,7 @@ def compiling(
     for what is made, and raises what ``compile_module`` does. At the end the compiler is stopped.
     """
     if lowered.module is None:
-        raise TargetError(
+        raise CompilerError(
             f"{lowered.name} can't be compiled: MLIR's bindings could not read it.",
             hint="Read it with the version of JAX that wrote it.",
         )

@@ -365,3 +365,45 @@ def test_what_is_cut_right_behind_a_gather(taken: str, cut: bool) -> None:
 ROOT %d = f32[8,8]{{1,0}} multiply(%k, %k)
 """
     assert only(lines).moved_on is cut
+
+
+@pytest.mark.parametrize(
+    ("loop", "argument", "makers"),
+    [("jit(f)/dot_general", 1, ()), ("jit(f)/while", None, ((9,),))],
+    ids=["XLA's", "the program's"],
+)
+def test_blocks_that_xla_hands_round_for_a_product_are_its_operand(
+    loop: str, argument: int | None, makers: Any
+) -> None:
+    """In place of gathering it, as compilers for TPUs do: in a loop, under the product's name."""
+    carried = "(f32[4,8]{1,0}, f32[4,8]{1,0}, f32[4,8]{1,0})"
+    text = f"""HloModule m, num_partitions=8
+
+body {{
+  %s = {carried} parameter(0)
+  %x = f32[4,8]{{1,0}} get-tuple-element(%s), index=0
+  %w = f32[4,8]{{1,0}} get-tuple-element(%s), index=1
+  %y = f32[4,8]{{1,0}} get-tuple-element(%s), index=2
+  %m = f32[4,8]{{1,0}} collective-permute(%w), channel_id=9, source_target_pairs={{{{0,1}},{{1,0}}}}
+  %a = f32[4,8]{{1,0}} add(%y, %w)
+  ROOT %t = {carried} tuple(%x, %m, %a)
+}}
+
+cond {{
+  %s.1 = {carried} parameter(0)
+  ROOT %b = pred[] constant(true)
+}}
+
+ENTRY e {{
+  %p = f32[4,8]{{1,0}} parameter(0)
+  %q = f32[4,8]{{1,0}} parameter(1)
+  %z = f32[4,8]{{1,0}} broadcast(%p), dimensions={{0,1}}
+  %i = {carried} tuple(%p, %q, %z)
+  %l = {carried} while(%i), condition=cond, body=body, metadata={{op_name="{loop}"}}
+  ROOT %r = f32[4,8]{{1,0}} get-tuple-element(%l), index=2
+}}
+"""
+    tags = dict.fromkeys(("m", "a", "l", "r"), ((9,),))
+    (collective,) = collectives(read_hlo(text), (), tags).collectives
+    (part,) = collective.parts
+    assert (part.argument, part.makers, part.own) == (argument, makers, bool(makers))

@@ -13,6 +13,7 @@ from sdyscope.analysis.naming.paths import Leaf, kept_for, mirrored, pattern, sp
 from sdyscope.analysis.search.decisions import space
 from sdyscope.analysis.search.space import (
     Decision,
+    Member,
     as_option,
     block_bytes,
     distance,
@@ -240,3 +241,22 @@ def test_what_if_is_where_a_search_begins(transformer):
     assert specs["opt_state[0].mu['layers'][0]['wq']"] == "P('fsdp', 'model', None)"
     # Members that differ have no common beginning, and any option sets them all.
     assert found.decisions[0].options[0] is None
+
+
+def test_what_was_asked_for_is_sharded_as_it_is_whatever_follows_it():
+    """State of an optimizer that was left open does not leave the parameter open."""
+    sharded, other = PartitionSpec.of(None, "data"), PartitionSpec.of("data")
+
+    def decided(*parts):
+        members = tuple(
+            Member("argument", f"p{number}", number, spec, part)
+            for number, (spec, part) in enumerate(parts)
+        )
+        return Decision("p", (8, 8), "f32", members, (None,), 1)
+
+    decision = decided((sharded, "searched"), (None, "follows"))
+    assert (str(decision.now), decision.differ) == ("P(None, 'data')", False)
+    decision = decided((sharded, "searched"), (other, "searched"))
+    assert (decision.now, decision.differ) == (None, True)
+    decision = decided((None, "searched"), (sharded, "follows"))
+    assert (decision.now, decision.differ) == (None, False)

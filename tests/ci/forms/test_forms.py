@@ -253,8 +253,8 @@ def test_markdown_is_harmless_and_tells_what_fails(found):
     assert "<b>" not in outside_code
     assert "| `step` | 1 warning | 1 error | 1 error | 1 error | 2.5 s |" in text
     assert "`snapshot-changed` `constraint layer0` at `golden.snap:1`" in text
-    assert "| `step` | `memory` | shardy | 2.0 KiB | 10 B | ❌ 20,480% |" in text
-    assert "| `step` | `all-gather, count` | shardy | 1 | 4 | 25% |" in text
+    assert "| `step` | `memory` | Shardy | 2.0 KiB | 10 B | ❌ 20,480% |" in text
+    assert "| `step` | `all-gather, count` | Shardy | 1 | 4 | 25% |" in text
     assert "- `step` `known` `layer0`: It is well, 100%." in text
     assert "argument-dropped" not in text
 
