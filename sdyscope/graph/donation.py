@@ -16,9 +16,6 @@ ALIASED = "tf.aliasing_output"
 DONOR = "jax.buffer_donor"
 """On an argument of main that any result may take its buffer."""
 
-OF_HLO = "mhlo.input_output_alias"
-"""On a module that came through HLO the results that take buffers; it loses the donors."""
-
 
 @dataclass(frozen=True, slots=True)
 class Donation:
@@ -37,8 +34,3 @@ def donation(attributes: Mapping[str, AttributeValue]) -> Donation | None:
     if isinstance(result, int):
         return Donation(result)
     return Donation(None) if ALIASED in attributes or DONOR in attributes else None
-
-
-def is_stated(module: Mapping[str, AttributeValue]) -> bool:
-    """Whether a module, by its attributes, says on each argument whether it is donated."""
-    return OF_HLO not in module

@@ -16,7 +16,7 @@ from sdyscope.facts.findings import (
 from sdyscope.facts.memory import Held
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
-from sdyscope.graph import OpGraph, donation
+from sdyscope.graph import OpGraph
 from sdyscope.values.entry_layout import EntryLayout
 
 
@@ -44,7 +44,7 @@ def not_donated(
     """The arguments that could be donated to their next values: of one shape, dtype and sharding.
 
     One of which the program returns the gradient is needed afterwards, to be updated with that.
-    None where neither the author nor the module says what is donated.
+    A module that came through HLO has no such pairs: its results have no names.
 
     Args:
         table: the program's tensors.
@@ -52,10 +52,7 @@ def not_donated(
         graph: op graph of that module.
     """
     rows = [row for row in table.tensors if partitioner in row.lowered]
-    is_stated = donation.is_stated(graph.ops[0].attributes)
-    arguments = [
-        row for row in rows if row.kind == "argument" and (is_stated or row.requested is not None)
-    ]
+    arguments = [row for row in rows if row.kind == "argument"]
     results = [row for row in rows if row.kind == "result"]
     if only_moves(graph):
         return ()
