@@ -336,6 +336,41 @@ def test_the_leaves_of_a_tree_that_the_caller_has_are_named_by_their_paths_in_it
     ]
 
 
+class OnMesh(nnx.Module):
+    """A layer that keeps its mesh, which has a shape, and a dtype."""
+
+    def __init__(self, mesh):
+        self.mesh, self.dtype = mesh, jnp.float32
+        self.w, self.b = nnx.Param(jnp.ones((4, 4))), nnx.Param(jnp.ones(4))
+
+
+class Server:
+    """Runs a model through a function in its method, as SGLang-JAX's does."""
+
+    def __init__(self, model):
+        self.model = model
+        graph, state = nnx.split(model)
+        self.leaves, tree = jax.tree.flatten(state)
+
+        @jax.jit
+        def forward(leaves, x):
+            model = nnx.merge(graph, jax.tree.unflatten(tree, leaves))
+            return x @ model.w + model.b
+
+        def run(x):
+            return forward(self.leaves, x)
+
+        self.run = run
+
+
+@pytest.mark.compiles
+def test_the_leaves_of_a_model_have_its_paths_where_its_holder_is_in_a_closure():
+    server = Server(OnMesh(jax.make_mesh((1,), ("data",))))
+    with sdyscope.recording() as heard:
+        server.run(jnp.ones((2, 4)))
+    assert heard_names(heard, "forward") == ["leaves.b", "leaves.w", "x"]
+
+
 class KerasVariable:
     """Holds an array and has a path, as Keras's does."""
 

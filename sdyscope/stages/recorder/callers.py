@@ -408,7 +408,8 @@ def _flattened(caller: FrameType, flat: Mapping[str, Any]) -> dict[str, str]:
     """What is given as a list of the leaves of a tree, by the paths in that tree.
 
     Args:
-        caller: the frame that calls JAX: it has the tree, or the object whose method it is.
+        caller: the frame that calls JAX: it has the tree, or the object whose method it is, or is
+            in.
         flat: what JAX was called with, by its paths.
     """
     lists: dict[str, list[str]] = {}
@@ -419,8 +420,11 @@ def _flattened(caller: FrameType, flat: Mapping[str, Any]) -> dict[str, str]:
     if not lists:
         return {}
     code, known = caller.f_code, caller.f_locals
-    owner = known.get(code.co_varnames[0]) if code.co_argcount else None
-    trees = [*known.values(), *getattr(owner, "__dict__", {}).values()]
+    first = known.get(code.co_varnames[0]) if code.co_argcount else None
+    # A function inside a method has the object in its closure.
+    owners = (first, known["self"]) if "self" in code.co_freevars and "self" in known else (first,)
+    held = [each for owner in owners for each in getattr(owner, "__dict__", {}).values()]
+    trees = [*known.values(), *held]
     named: dict[str, str] = {}
     for tree in trees:
         if isinstance(tree, (list, tuple)):
@@ -593,8 +597,8 @@ def _graph_leaves(nnx: Any, node: Any) -> Iterator[tuple[str, Any]]:
         at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
         if isinstance(value, variable):
             yield from ((at + rest, leaf) for rest, leaf in _leaves(_held(value)))
-        elif hasattr(value, "shape"):
-            yield at, value
+        elif isinstance(value, (sys.modules["jax"].Array, sys.modules["numpy"].ndarray)):
+            yield at, value  # A mesh has a shape as well, and a layer a dtype.
 
 
 def _held(variable: Any) -> Any:
