@@ -251,6 +251,12 @@ def call_boxed(function, *args):
 
 def jit(function):
     return functools.partial(call_plain, jax.jit(functools.partial(call_boxed, function)))
+
+def jit_closed(function):
+    def constrained(*args):
+        return function(*args)
+
+    return jax.jit(constrained)
 """
     )
     monkeypatch.syspath_prepend(str(folder))
@@ -276,6 +282,20 @@ def test_what_a_package_passes_on_is_named_by_the_call_that_it_was_given_in(boxi
         step(*(weights, boxing.Box(jnp.ones(1))), (images,))
     # Behind a star the places are not known.
     assert heard_names(heard, "train") == ["args[0]['w']", "args[1]", "args[2][0]"]
+
+
+@pytest.mark.compiles
+def test_what_a_package_closes_over_is_named_by_the_author_s_function(boxing):
+    """As of Scalax's `sjit`."""
+
+    def step(weights, batch):
+        return batch @ weights["w"]
+
+    jitted, weights, images = boxing.jit_closed(step), {"w": jnp.ones((8, 4))}, jnp.ones((2, 8))
+    with sdyscope.recording() as heard:
+        jitted(weights, images)
+    assert heard_names(heard, "step") == ["weights['w']", "images"]
+    assert heard[0].defined_at.line == step.__code__.co_firstlineno
 
 
 @pytest.mark.compiles

@@ -307,9 +307,23 @@ def _starred_from(function: Any) -> tuple[int, str] | None:
 
 
 def _handed(function: Any) -> Any:
-    """The function that an installed package's `functools.partial` hands on to its own; or None."""
-    given = function.args[0] if isinstance(function, functools.partial) and function.args else None
+    """The function that an installed package's own hands its arguments on to; or None.
+
+    That is the first argument of a `functools.partial`, or the only function of the author's in a
+    closure.
+    """
+    if isinstance(function, functools.partial):
+        candidates = list(function.args[:1])
+    else:
+        closed = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
+        candidates = [each for each in closed.values() if _is_author_s(each)]
+    given = candidates[0] if len(candidates) == 1 else None
     return given if inspect.isfunction(given) else None
+
+
+def _is_author_s(function: Any) -> bool:
+    place = _defined(function) if inspect.isfunction(function) else None
+    return place is not None and not _is_installed(place[0])
 
 
 def _starred(
