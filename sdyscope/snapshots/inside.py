@@ -71,7 +71,7 @@ class Decided:
             mesh = named_mesh(sharding, self.graph) or self.mesh
             # Otherwise its axes are of a mesh that is not known: as it is written.
             with suppress(ConversionError):
-                return sharding_text(None, to_placement(sharding, rank, mesh), mesh)
+                return sharding_text(None, to_placement(sharding, rank, mesh), self.mesh)
         return shardy_text(sharding) if isinstance(sharding, TensorSharding) else str(sharding)
 
     def _input(self, there: Annotation, index: int) -> str:
