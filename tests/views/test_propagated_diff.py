@@ -73,3 +73,11 @@ def test_where_axes_come_from_is_not_asked_for_a_diff_that_does_not_say_it(found
     list(propagated_diff.details(found))
     assert not found.propagation_a.is_explained
     assert not found.propagation_b.is_explained
+
+
+def test_beginnings_of_which_the_same_is_said_are_told_once(found):
+    first = found.beginnings[0]
+    several = replace(found, beginnings=(first,) * 12)
+    headings = [line for line in texts(propagated_diff.details(several)) if " (×" in line]
+    assert headings == [f"1. {propagated_diff.title(first.begins.value)} (×12)"]
+    assert not any("more place" in line for line in texts(propagated_diff.details(several)))
