@@ -60,7 +60,11 @@ def test_another_type_stands_before_the_sharding_on_its_side(found):
 
 
 def test_the_rest_is_counted_and_all_lists_it(found):
-    many = replace(found, beginnings=found.beginnings[:1] * 14)
+    first = found.beginnings[0]
+    begun = [
+        replace(first.begins, value=replace(first.begins.value, name=f"w{k}")) for k in range(14)
+    ]
+    many = replace(found, beginnings=tuple(replace(first, begins=begins) for begins in begun))
     rest = 4 * found.beginnings[0].values
     lines = texts(propagated_diff.details(many))
     assert f"and 4 more places, with {rest} values: --all lists everything" in lines
