@@ -559,6 +559,13 @@ def words_of_keys():
     return program(lambda s: (jax.vmap(jax.random.bits)(s["keys"]), s["w"].sum()), state)
 
 
+@finds("under-sharded", "weights['kernel']")
+def split_along_the_only_dimension_that_divides():
+    weights = {f"w{k}": array((64, 64), "data", "model") for k in range(4)}
+    weights["kernel"] = array((3, 3, 5, 64), None, None, None, "model")
+    return program(lambda weights: jax.tree.map(jnp.sum, weights), weights)
+
+
 @finds("optimizer-state-differs", "opt['mu']['w0']")
 def moments_elsewhere():
     return train(mu=("model", "data"))

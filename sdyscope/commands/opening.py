@@ -331,7 +331,11 @@ class Opening:
         from sdyscope.stages.executed.devices import devices_needed, more_cpu_devices
 
         if inspection.program is None:
-            raise self._no_program(inspection)
+            raise self.no_program(
+                inspection,
+                "edits are of a program's source",
+                ", and once more for each edit that is traced",
+            )
         more_cpu_devices(max(child.VIRTUAL, devices_needed(inspection.program)))
         axes = [axis for each in inspection.meshes.values() for axis in each.shape]
         alone = replace(self, mesh=dict.fromkeys(axes, 1))
@@ -339,8 +343,14 @@ class Opening:
         root = root_of(defined.file) if defined is not None else ""
         return Bench(self, inspection, None if self.rerun else alone.build, root)
 
-    def _no_program(self, inspection: Inspection) -> TargetError:
-        """Why there is nothing to edit."""
+    def no_program(self, inspection: Inspection, needs: str, again: str = "") -> TargetError:
+        """Why a module is not enough.
+
+        Args:
+            inspection: what was opened.
+            needs: what a program is needed for, as a clause.
+            again: what more ``--rerun`` runs the script for, behind a comma.
+        """
         from sdyscope.facts.recorded import read_record
         from sdyscope.targets import recorded_folder
 
@@ -348,16 +358,15 @@ class Opening:
         folder = recorded_folder(self.word)
         if folder is None:
             return TargetError(
-                f"{inspection.name} is a module, and edits are of a program's source.",
+                f"{inspection.name} is a module, and {needs}.",
                 hint="Name the program that it was lowered from.",
             )
         record = read_record(folder)
         (program,) = [each for each in record.programs if each.label == inspection.name]
         script = _script_of(self.word, record, program)
         return TargetError(
-            f"{inspection.name} was recorded, and edits are of a program's source.",
-            hint=f"--rerun runs `{script.shown}` again, up to where JAX lowers it, and once more "
-            "for each edit that is traced.",
+            f"{inspection.name} was recorded, and {needs}.",
+            hint=f"--rerun runs `{script.shown}` again, up to where JAX lowers it{again}.",
         )
 
 

@@ -302,12 +302,15 @@ def command(
                     "run again in one process.",
                     hint=f"Leave {option} out.",
                 )
+        opened_target = opening.Opening(target, settings=settings, rerun=rerun)
         inspection = _first_that_holds(
             _in_order(meshes) if meshes and mesh is None else [mesh],
-            opening.Opening(target, settings=settings, rerun=rerun),
+            opened_target,
             partitioners,
         )
-        if inspection.program is not None and devices is None:
+        if inspection.program is None:
+            raise opened_target.no_program(inspection, "a module has no values to run on")
+        if devices is None:
             most = max((math.prod(shape.values()) for shape in meshes), default=1)
             needed = max(child.VIRTUAL, finding.devices_needed(inspection.program), most)
             finding.more_cpu_devices(math.ceil(needed / group.count))
@@ -329,7 +332,7 @@ def command(
         devices=run_on,
         notify=notify,
         group=group,
-        on_mesh=None if rerun else _on_mesh(target, inspection, settings),
+        on_mesh=None if rerun else _on_mesh(target, settings),
         meshes=meshes,
         reference=None if reference is None else targets.function_of(reference),
         profile=profile,
@@ -390,12 +393,8 @@ def _first_that_holds(
     raise failures[0]
 
 
-def _on_mesh(
-    target: str, inspection: Inspection, settings: dict[str, str]
-) -> Callable[[Mapping[str, int]], Program] | None:
-    """Makes the target's program on another mesh; None where it is no program."""
-    if inspection.program is None:
-        return None
+def _on_mesh(target: str, settings: dict[str, str]) -> Callable[[Mapping[str, int]], Program]:
+    """Makes the target's program on another mesh."""
 
     def make(mesh: Mapping[str, int]) -> Program:
         program = opening.Opening(target, mesh, settings).inspection().program

@@ -348,11 +348,14 @@ class InputSource:
             made.
         seed: of made ones the seed.
         deviation: the standard deviation of made floats.
+        unsigned: how many arguments of made floats have no sign, as a root or logarithm is taken of
+            them.
     """
 
     kind: Literal["inputs", "arguments", "made"]
     seed: int = 0
     deviation: float = 0.0
+    unsigned: int = 0
 
 
 @dataclass(frozen=True, slots=True)

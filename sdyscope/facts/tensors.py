@@ -77,6 +77,15 @@ class Tensor(Displayed):
         return (*shape[: len(shape) - self.key_dims], *(1,) * self.key_dims)
 
     @property
+    def is_donated(self) -> bool:
+        """Whether it is an argument that the caller donated, as far as that is known.
+
+        A module has no donation that JAX could not use.
+        """
+        asked = self.requested is not None and self.requested.donated
+        return asked or any(there.donated for there in self.lowered.values())
+
+    @property
     def mapped(self) -> str:
         """The function that a ``shard_map`` maps; empty for all else, and where it is not known."""
         return "" if self.requested is None else self.requested.mapped

@@ -201,7 +201,7 @@ def next_value_differs(subject: Subject) -> Iterator[Sighting]:
         number: other
         for number, other in pairs.items()
         if len(arguments[other].leaf.keys) > 1
-        or _is_donated(arguments[other])
+        or arguments[other].row.is_donated
         or subject.relations[number] == "next value"
     }
     if not pairs:
@@ -226,7 +226,3 @@ def next_value_differs(subject: Subject) -> Iterator[Sighting]:
         )
     if unknown:
         _ = subject.compiled  # which says why there is none
-
-
-def _is_donated(placed: Placed) -> bool:
-    return placed.row.requested is not None and placed.row.requested.donated

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sdyscope.annotations import Annotation, annotated_value, split_scope
@@ -17,7 +18,7 @@ from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.tiling import HloSharding
-from sdyscope.words.sharding import MANUAL, REPLICATED, sharding_text
+from sdyscope.words.sharding import MANUAL, REPLICATED, sharding_text, shardy_text
 from sdyscope.words.types import value_type_text
 
 #: Functions that are jitted inside: those of libraries come and go with their versions.
@@ -67,11 +68,11 @@ class Decided:
 
     def _sharding(self, sharding: object, rank: int) -> str:
         if isinstance(sharding, TensorSharding | HloSharding):
-            try:
-                return sharding_text(None, to_placement(sharding, rank, self.mesh), self.mesh)
-            except ConversionError:
-                pass  # Its axes are of a mesh that is not known: as it is written.
-        return str(sharding)
+            mesh = named_mesh(sharding, self.graph) or self.mesh
+            # Otherwise its axes are of a mesh that is not known: as it is written.
+            with suppress(ConversionError):
+                return sharding_text(None, to_placement(sharding, rank, mesh), self.mesh)
+        return shardy_text(sharding) if isinstance(sharding, TensorSharding) else str(sharding)
 
     def _input(self, there: Annotation, index: int) -> str:
         """An input of a ``shard_map`` at its boundary."""
@@ -84,6 +85,13 @@ class Decided:
             if op.kind == "sdy.manual_computation":
                 return True
         return False
+
+
+def named_mesh(sharding: object, graph: OpGraph) -> Mesh | None:
+    """The mesh that a sharding itself names; None where it names none with axes."""
+    own = sharding.mesh if isinstance(sharding, TensorSharding) else None
+    named = graph.meshes.get(own) if isinstance(own, str) else own
+    return named if isinstance(named, Mesh) and named.axes else None
 
 
 def values_inside(

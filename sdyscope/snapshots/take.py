@@ -18,7 +18,7 @@ from sdyscope.facts.snapshots import STAGES, Item, Stage, StageText
 from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import Hardware
 from sdyscope.snapshots.folding import without_numbers
-from sdyscope.snapshots.inside import Decided, scope_name, values_inside
+from sdyscope.snapshots.inside import Decided, named_mesh, scope_name, values_inside
 from sdyscope.snapshots.items import cells_of, compiled_cells, counted, placed
 from sdyscope.snapshots.values import KINDS, NOTHING, PLACED, Key, Kind, Snapshot
 from sdyscope.staged import Staged
@@ -238,11 +238,8 @@ class _Taken:
         if sharding is None:
             # Some versions of JAX write none on scalars, which can have no other.
             return in_memory(NOTHING if there.shape != () else REPLICATED, there.memory)
-        mesh = self.mesh
+        mesh = named_mesh(sharding, self.staged.graph(partitioner)) or self.mesh
         if isinstance(sharding, TensorSharding):
-            own = sharding.mesh
-            named = own if isinstance(own, Mesh) else self.staged.graph(partitioner).meshes.get(own)
-            mesh = named if isinstance(named, Mesh) and named.axes else mesh
             kept_whole = there.open_dims and sharding.replicated_axes
             if kept_whole or any(dim.priority is not None for dim in sharding.dim_shardings):
                 # Only Shardy's form can say it.

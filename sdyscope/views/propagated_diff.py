@@ -47,12 +47,22 @@ def provenance(diff: PropagatedDiff) -> Iterator[Paragraph]:
 
 
 def details(diff: PropagatedDiff, *, everything: bool = False) -> Iterator[Paragraph]:
-    """Each beginning, and what follows from it; then what could not be compared, and notes."""
-    shown = diff.beginnings if everything else diff.beginnings[:LISTED]
-    for number, beginning in enumerate(shown, 1):
+    """Each beginning, and what follows from it; then what could not be compared, and notes.
+
+    Beginnings of which the same is said are told once.
+    """
+    alike: dict[tuple[Paragraph, ...], list[Divergence]] = {}
+    for beginning in diff.beginnings:
+        said = tuple(_beginning(diff, beginning, everything=everything))
+        alike.setdefault(said, []).append(beginning)
+    listed = list(alike.items())
+    shown = listed if everything else listed[:LISTED]
+    for number, (said, several) in enumerate(shown, 1):
+        times = f" (×{len(several):,})" if several[1:] else ""
         yield Paragraph("")
-        yield from _beginning(diff, number, beginning, everything=everything)
-    rest = diff.beginnings[len(shown) :]
+        yield Paragraph(f"{number}. {title(several[0].begins.value)}{times}", "heading")
+        yield from said[1:]
+    rest = [beginning for _, several in listed[len(shown) :] for beginning in several]
     if rest:
         values = sum(beginning.values for beginning in rest)
         yield Paragraph("")
@@ -78,10 +88,10 @@ def _remarks(diff: PropagatedDiff) -> Iterator[Paragraph]:
 
 
 def _beginning(
-    diff: PropagatedDiff, number: int, beginning: Divergence, *, everything: bool
+    diff: PropagatedDiff, beginning: Divergence, *, everything: bool
 ) -> Iterator[Paragraph]:
     first = beginning.begins
-    yield Paragraph(f"{number}. {title(first.value)}", "heading")
+    yield Paragraph(title(first.value), "heading")
     width = max(len(diff.a), len(diff.b))
     said_a, said_b = told_apart(short_and_placed, first.a, first.b)
     for label, said in ((diff.a, said_a), (diff.b, retyped_text(first) + said_b)):

@@ -123,7 +123,12 @@ def _held(fact: facts.HeldFact) -> Said:
 
 def _under_sharded(fact: facts.UnderSharded) -> Said:
     names = listed_axes(axis for axis, _ in fact.missing)
-    places = ", ".join(f"dimension {dim} on {listed_axes([axis])}" for axis, dim in fact.missing)
+    whole, block = fact.sharded.shape or (), fact.sharded.local_shape or ()
+    places = ", ".join(
+        f"dimension {dim} on {listed_axes([axis])}"
+        + (" as well" if whole[dim : dim + 1] != block[dim : dim + 1] else "")
+        for axis, dim in fact.missing
+    )
     if fact.shares:
         most = listed(list(dict.fromkeys(percent(share, 1) for share in fact.shares)))
         message = (

@@ -159,7 +159,8 @@ def remedies_text(tried: int, lower: int) -> str:
     if not lower:
         only = "the change that was" if tried == 1 else f"none of the {tried} changes that were"
         return f"{only} compiled {'does not lower' if tried == 1 else 'lowers'} the peak"
-    return f"compiled with each change alone; {lower} of {tried} lower the peak"
+    does = "lowers" if lower == 1 else "lower"
+    return f"compiled with each change alone; {lower} of {tried} {does} the peak"
 
 
 NO_OFFLOADING: Final = (

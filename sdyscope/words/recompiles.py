@@ -263,8 +263,9 @@ def advice(recompile: Recompile) -> str:
             "A static argument, a Python number or what the function closes over is part of the "
             "program: pass what changes from call to call as an array."
             if own_op.attribute == "value"
-            else "A static argument, or a setting of JAX such as jax_enable_x64 or "
-            "jax_default_matmul_precision, is part of the program: keep it the same."
+            else "A static argument, what the function closes over, or a setting of JAX such as "
+            "jax_enable_x64 or jax_default_matmul_precision, is part of the program: keep it the "
+            "same."
             if own_op.attribute
             else "A static argument, or Python that branches or loops on it, changes the ops: "
             "keep it to a few values, or use lax.cond and lax.fori_loop."

@@ -72,9 +72,15 @@ def inputs_text(source: InputSource | str) -> str:
         case "arguments":
             return "the program's arguments"
         case "made":
+            unsigned = ""
+            if source.unsigned:
+                unsigned = (
+                    f" (absolute values in {counted(source.unsigned, 'argument')} that a root or "
+                    "logarithm is taken of)"
+                )
             return (
                 f"made with seed {source.seed}: floats are normal with deviation "
-                f"{source.deviation:g}, integers are alternately 0 and 1"
+                f"{source.deviation:g}{unsigned}, integers are alternately 0 and 1"
             )
 
 

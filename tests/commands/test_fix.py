@@ -156,6 +156,7 @@ def test_a_recorded_script_is_run_and_linted_once_it_is_run_again(sdyscope, reco
             ["report", "run:step.1", "--fix", "-o", "x.html"],
             ["step.1 was recorded", "--rerun runs `"],
         ),
+        (["run", "run:step.1"], ["step.1 was recorded", "--rerun runs `", "lowers it.\n"]),
         (["fix", "train.py:step", "--rerun"], ["train.py:step is none", "Leave --rerun out"]),
         (["search", "mlp", "--rerun"], ["mlp is none", "Leave --rerun out"]),
         (["run", "run:step.1", "--rerun", "--mesh", "data=8"], ["--mesh can't change what"]),

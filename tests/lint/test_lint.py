@@ -17,9 +17,11 @@ from sdyscope.stages import compat
 from sdyscope.values.mesh import Mesh
 from tests.lint_cases import (
     annotated_for_both,
+    large_step,
     one_axis_of_two,
     plain,
     program,
+    split_along_the_only_dimension_that_divides,
     step,
     train,
     with_callback,
@@ -252,3 +254,19 @@ def test_a_next_value_names_the_partitioner_where_each_places_it_otherwise():
     of_mean = {each.partitioner: each.found for each in findings if "mean" in each.tensor}
     assert set(of_mean) == {"shardy", "gspmd"}
     assert of_mean["shardy"] != of_mean["gspmd"]
+
+
+def test_a_module_says_itself_what_is_donated(tmp_path):
+    """As of a recorded program: nobody else says it."""
+    path = tmp_path / "step.mlir"
+    for options, tensors in (({}, ["w['w']"]), ({"donate_argnums": 0}, [])):
+        path.write_text(large_step(**options).lowered["shardy"].text())
+        outcome = linted(read(path), select=["state-not-donated"], compiled=False)
+        assert [finding.tensor for finding in outcome.findings] == tensors
+
+
+def test_a_dimension_that_is_split_already_is_split_further():
+    outcome = linted(
+        split_along_the_only_dimension_that_divides(), select=["under-sharded"], compiled=False
+    )
+    assert outcome.findings[0].hint == "Shard dimension 3 on data as well."

@@ -182,3 +182,17 @@ def test_what_only_the_whole_computation_tells_apart():
     for place in range(0, 6, 2):
         other = [*specs[:place], *specs[place : place + 2][::-1], *specs[place + 2 :]]
         assert not compare(before, program(*other)).is_same
+
+
+def test_a_shard_map_on_another_of_two_meshes_is_as_it_was_written():
+    """As of the experts of SGLang-JAX, on a mesh of their own."""
+    axes = (AxisType.Auto, AxisType.Auto)
+    experts = AbstractMesh((2, 4), ("expert", "tensor"), axis_types=axes)
+    inside = jax.shard_map(
+        lambda x: x * 2, mesh=experts, in_specs=P(None, "tensor"), out_specs=P(None, "tensor")
+    )
+    now = taken(lambda x, y: inside(x).sum() + y, stages=STAGES)
+    text = write([now])
+    _, boundary = text.split("\nshard_map input  ")
+    assert "propagated dim 0 whole, dim 1 split 4 ways (device stride 1); repl" in boundary[:160]
+    assert compare(one_of(text), now).changes == ()

@@ -251,6 +251,12 @@ def call_boxed(function, *args):
 
 def jit(function):
     return functools.partial(call_plain, jax.jit(functools.partial(call_boxed, function)))
+
+def jit_closed(function):
+    def constrained(*args):
+        return function(*args)
+
+    return jax.jit(constrained)
 """
     )
     monkeypatch.syspath_prepend(str(folder))
@@ -276,6 +282,20 @@ def test_what_a_package_passes_on_is_named_by_the_call_that_it_was_given_in(boxi
         step(*(weights, boxing.Box(jnp.ones(1))), (images,))
     # Behind a star the places are not known.
     assert heard_names(heard, "train") == ["args[0]['w']", "args[1]", "args[2][0]"]
+
+
+@pytest.mark.compiles
+def test_what_a_package_closes_over_is_named_by_the_author_s_function(boxing):
+    """As of Scalax's `sjit`."""
+
+    def step(weights, batch):
+        return batch @ weights["w"]
+
+    jitted, weights, images = boxing.jit_closed(step), {"w": jnp.ones((8, 4))}, jnp.ones((2, 8))
+    with sdyscope.recording() as heard:
+        jitted(weights, images)
+    assert heard_names(heard, "step") == ["weights['w']", "images"]
+    assert heard[0].defined_at.line == step.__code__.co_firstlineno
 
 
 @pytest.mark.compiles
@@ -334,6 +354,41 @@ def test_the_leaves_of_a_tree_that_the_caller_has_are_named_by_their_paths_in_it
         "order[1]",
         "x",
     ]
+
+
+class OnMesh(nnx.Module):
+    """A layer that keeps its mesh, which has a shape, and a dtype."""
+
+    def __init__(self, mesh):
+        self.mesh, self.dtype = mesh, jnp.float32
+        self.w, self.b = nnx.Param(jnp.ones((4, 4))), nnx.Param(jnp.ones(4))
+
+
+class Server:
+    """Runs a model through a function in its method, as SGLang-JAX's does."""
+
+    def __init__(self, model):
+        self.model = model
+        graph, state = nnx.split(model)
+        self.leaves, tree = jax.tree.flatten(state)
+
+        @jax.jit
+        def forward(leaves, x):
+            model = nnx.merge(graph, jax.tree.unflatten(tree, leaves))
+            return x @ model.w + model.b
+
+        def run(x):
+            return forward(self.leaves, x)
+
+        self.run = run
+
+
+@pytest.mark.compiles
+def test_the_leaves_of_a_model_have_its_paths_where_its_holder_is_in_a_closure():
+    server = Server(OnMesh(jax.make_mesh((1,), ("data",))))
+    with sdyscope.recording() as heard:
+        server.run(jnp.ones((2, 4)))
+    assert heard_names(heard, "forward") == ["leaves.b", "leaves.w", "x"]
 
 
 class KerasVariable:

@@ -60,7 +60,11 @@ def test_another_type_stands_before_the_sharding_on_its_side(found):
 
 
 def test_the_rest_is_counted_and_all_lists_it(found):
-    many = replace(found, beginnings=found.beginnings[:1] * 14)
+    first = found.beginnings[0]
+    begun = [
+        replace(first.begins, value=replace(first.begins.value, name=f"w{k}")) for k in range(14)
+    ]
+    many = replace(found, beginnings=tuple(replace(first, begins=begins) for begins in begun))
     rest = 4 * found.beginnings[0].values
     lines = texts(propagated_diff.details(many))
     assert f"and 4 more places, with {rest} values: --all lists everything" in lines
@@ -73,3 +77,11 @@ def test_where_axes_come_from_is_not_asked_for_a_diff_that_does_not_say_it(found
     list(propagated_diff.details(found))
     assert not found.propagation_a.is_explained
     assert not found.propagation_b.is_explained
+
+
+def test_beginnings_of_which_the_same_is_said_are_told_once(found):
+    first = found.beginnings[0]
+    several = replace(found, beginnings=(first,) * 12)
+    headings = [line for line in texts(propagated_diff.details(several)) if " (×" in line]
+    assert headings == [f"1. {propagated_diff.title(first.begins.value)} (×12)"]
+    assert not any("more place" in line for line in texts(propagated_diff.details(several)))

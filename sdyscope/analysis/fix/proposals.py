@@ -341,8 +341,9 @@ def new_constraint(
         call = workshop.constraint_call(span)
         written = workshop.sharding_text(span, mesh, spec)
         if call is None or written is None:
+            missing = "JAX" if call is None else "the mesh"
             raise TargetError(
-                "No name in scope leads to JAX or to the mesh, so the constraint can't be written."
+                f"No name in scope leads to {missing}, so the constraint can't be written."
             )
         start, end = source.extent(node)
         if isinstance(node, cst.GeneratorExp | cst.Tuple):

@@ -44,6 +44,7 @@ def not_donated(
     """The arguments that could be donated to their next values: of one shape, dtype and sharding.
 
     One of which the program returns the gradient is needed afterwards, to be updated with that.
+    A module that came through HLO has no such pairs: its results have no names.
 
     Args:
         table: the program's tensors.
@@ -51,7 +52,7 @@ def not_donated(
         graph: op graph of that module.
     """
     rows = [row for row in table.tensors if partitioner in row.lowered]
-    arguments = [row for row in rows if row.kind == "argument" and row.requested is not None]
+    arguments = [row for row in rows if row.kind == "argument"]
     results = [row for row in rows if row.kind == "result"]
     if only_moves(graph):
         return ()
@@ -62,7 +63,7 @@ def not_donated(
         place, after = argument.lowered[partitioner], result.lowered[partitioner]
         if value.relation == "gradient":
             continue
-        if argument.requested is None or argument.requested.donated or place.placement is None:
+        if argument.is_donated or place.placement is None:
             continue
         if (
             after.placement is not None

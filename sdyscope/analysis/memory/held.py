@@ -103,7 +103,7 @@ def _held(
         bytes=whole,
         bytes_per_device=_bytes(local, row.dtype),
         stored=stored,
-        donated=row.requested is not None and row.requested.donated,
+        donated=row.is_donated,
         placement=last or place,
         key_dims=row.key_dims,
     )

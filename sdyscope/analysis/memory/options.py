@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sdyscope.analysis.naming.paths import shared_name
 from sdyscope.facts.memory import Held, Option, Redundant
 from sdyscope.values.sharding import (
     UNCONSTRAINED,
@@ -196,14 +197,7 @@ def saved_together(tensors: Iterable[Held]) -> tuple[Saving, ...]:
         key = (tensor.kind, name, tensor.type, str(tensor.sharding), str(tensor.best))
         alike.setdefault(key, []).append(tensor)
     savings = (
-        Saving(_shared_name([tensor.name for tensor in members]), tuple(members))
+        Saving(shared_name([tensor.name for tensor in members]), tuple(members))
         for members in alike.values()
     )
     return tuple(sorted(savings, key=lambda saving: -saving.saves))
-
-
-def _shared_name(names: Sequence[str]) -> str:
-    """The name of tensors whose names differ in indices only, with ``*`` for those."""
-    indices = zip(*map(_INDEX.findall, names), strict=True)
-    shown = iter([same[0] if len({*same}) == 1 else "[*]" for same in indices])
-    return _INDEX.sub(lambda _: next(shown), names[0])

@@ -16,7 +16,7 @@ from itertools import accumulate
 
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.analysis.naming.next_values import next_values
-from sdyscope.analysis.naming.paths import Leaf, mirrored, pattern
+from sdyscope.analysis.naming.paths import Leaf, mirrored, pattern, shared_name
 from sdyscope.analysis.naming.roles import Role, pass_arguments, roles
 from sdyscope.analysis.naming.scopes import (
     folded_scopes,
@@ -323,13 +323,13 @@ class _OverTime:
         holdings = [
             replace(
                 members[0],
-                name=members[0].name if len(members) == 1 else str(name),
+                name=shared_name([member.name for member in members]),
                 count=len(members),
                 bytes=sum(member.bytes for member in members),
                 start=min(member.start for member in members),
                 end=max(member.end for member in members),
             )
-            for (_, name, *_), members in groups.items()
+            for members in groups.values()
         ]
         return tuple(sorted(holdings, key=lambda holding: -holding.bytes))
 

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
+from sdyscope.analysis.naming.paths import shared_name
 from sdyscope.facts.over_time import Phase
 from sdyscope.graph import written_scope
 
@@ -63,15 +64,12 @@ def without_inner(scope: str) -> str:
 
 
 def folded_scopes(scopes: Iterable[str]) -> dict[str, str]:
-    """Each scope with ``*`` for its numbers, where several of them differ in those only."""
+    """Each scope with ``*`` for its numbers in which several that are otherwise the same differ."""
     alike: dict[str, set[str]] = defaultdict(set)
     for scope in scopes:
         alike[_NUMBER.sub("*", scope)].add(scope)
-    return {
-        scope: folded if len(members) > 1 else scope
-        for folded, members in alike.items()
-        for scope in members
-    }
+    named = [(shared_name(sorted(members)), members) for members in alike.values()]
+    return {scope: name for name, members in named for scope in members}
 
 
 def is_transposed(op_name: str) -> bool:

@@ -274,8 +274,7 @@ def member(row: Tensor, partitioner: Partitioner, mesh: Mesh, part: Part) -> Mem
         return Member("constraint", row.name, there.ordinal, spec, part)
     assert there.index is not None
     kind: Kind = "result" if row.kind == "result" else "argument"
-    donated = row.requested is not None and row.requested.donated
-    return Member(kind, row.name, there.index, spec, part, donated)
+    return Member(kind, row.name, there.index, spec, part, row.is_donated)
 
 
 def _spec(row: Tensor, partitioner: Partitioner, mesh: Mesh) -> PartitionSpec | None:

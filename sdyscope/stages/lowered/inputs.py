@@ -15,6 +15,7 @@ from sdyscope.errors import SdyscopeError, TargetError, first_line, kind_of
 from sdyscope.facts.execution import InputSource
 from sdyscope.facts.program import Program
 from sdyscope.stages import compat
+from sdyscope.stages.lowered.roots import rooted
 from sdyscope.stages.recorder.refs import is_ref
 from sdyscope.values.source import PACKAGE, innermost_line
 
@@ -31,6 +32,7 @@ def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], InputS
     `Program.inputs` when it has them; else arrays among its arguments are taken as they are, and
     values are made for the abstract ones: small normal floats, integers 0 and 1 in turns (both are
     in most ranges) and 0 for a scalar, fair booleans, fresh PRNG keys, all from one fixed seed.
+    Floats that a root or logarithm is taken of have no sign.
 
     Raises:
         TargetError: `inputs` raises, or what it returns does not fit the arguments; or the program
@@ -50,15 +52,26 @@ def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], InputS
     if not isinstance(program.fun, jax.stages.Traced):
         flat = jax.tree.leaves(compat.call_arguments(program.fun, program.args, program.kwargs))
         given = flat if len(flat) == len(avals) else given
-    rng = np.random.default_rng(SEED)
-    values = [
-        _value(aval, rng) if leaf is None or isinstance(leaf, jax.ShapeDtypeStruct) else leaf
-        for aval, leaf in zip(avals, given, strict=True)
-    ]
-    abstract = sum(leaf is None or isinstance(leaf, jax.ShapeDtypeStruct) for leaf in given)
+    abstract = {
+        number
+        for number, leaf in enumerate(given)
+        if leaf is None or isinstance(leaf, jax.ShapeDtypeStruct)
+    }
     if not abstract:
-        return values, InputSource("arguments")
-    return values, InputSource("made", SEED, SCALE)
+        return list(given), InputSource("arguments")
+    rng = np.random.default_rng(SEED)
+    unsigned = {
+        number
+        for number in abstract & rooted(traced.jaxpr)
+        if jnp.issubdtype(avals[number].dtype, np.floating)
+    }
+    values = [
+        (np.abs(_value(aval, rng)) if number in unsigned else _value(aval, rng))
+        if number in abstract
+        else given[number]
+        for number, aval in enumerate(avals)
+    ]
+    return values, InputSource("made", SEED, SCALE, len(unsigned))
 
 
 def _called(program: Program) -> tuple[Sequence[Any], Mapping[str, Any]]:

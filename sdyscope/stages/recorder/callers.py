@@ -307,9 +307,23 @@ def _starred_from(function: Any) -> tuple[int, str] | None:
 
 
 def _handed(function: Any) -> Any:
-    """The function that an installed package's `functools.partial` hands on to its own; or None."""
-    given = function.args[0] if isinstance(function, functools.partial) and function.args else None
+    """The function that an installed package's own hands its arguments on to; or None.
+
+    That is the first argument of a `functools.partial`, or the only function of the author's in a
+    closure.
+    """
+    if isinstance(function, functools.partial):
+        candidates = list(function.args[:1])
+    else:
+        closed = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
+        candidates = [each for each in closed.values() if _is_author_s(each)]
+    given = candidates[0] if len(candidates) == 1 else None
     return given if inspect.isfunction(given) else None
+
+
+def _is_author_s(function: Any) -> bool:
+    place = _defined(function) if inspect.isfunction(function) else None
+    return place is not None and not _is_installed(place[0])
 
 
 def _starred(
@@ -408,7 +422,8 @@ def _flattened(caller: FrameType, flat: Mapping[str, Any]) -> dict[str, str]:
     """What is given as a list of the leaves of a tree, by the paths in that tree.
 
     Args:
-        caller: the frame that calls JAX: it has the tree, or the object whose method it is.
+        caller: the frame that calls JAX: it has the tree, or the object whose method it is, or is
+            in.
         flat: what JAX was called with, by its paths.
     """
     lists: dict[str, list[str]] = {}
@@ -419,8 +434,11 @@ def _flattened(caller: FrameType, flat: Mapping[str, Any]) -> dict[str, str]:
     if not lists:
         return {}
     code, known = caller.f_code, caller.f_locals
-    owner = known.get(code.co_varnames[0]) if code.co_argcount else None
-    trees = [*known.values(), *getattr(owner, "__dict__", {}).values()]
+    first = known.get(code.co_varnames[0]) if code.co_argcount else None
+    # A function inside a method has the object in its closure.
+    owners = (first, known["self"]) if "self" in code.co_freevars and "self" in known else (first,)
+    held = [each for owner in owners for each in getattr(owner, "__dict__", {}).values()]
+    trees = [*known.values(), *held]
     named: dict[str, str] = {}
     for tree in trees:
         if isinstance(tree, (list, tuple)):
@@ -593,8 +611,8 @@ def _graph_leaves(nnx: Any, node: Any) -> Iterator[tuple[str, Any]]:
         at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
         if isinstance(value, variable):
             yield from ((at + rest, leaf) for rest, leaf in _leaves(_held(value)))
-        elif hasattr(value, "shape"):
-            yield at, value
+        elif isinstance(value, (sys.modules["jax"].Array, sys.modules["numpy"].ndarray)):
+            yield at, value  # A mesh has a shape as well, and a layer a dtype.
 
 
 def _held(variable: Any) -> Any:

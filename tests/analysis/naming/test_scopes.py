@@ -2,7 +2,7 @@
 
 import pytest
 
-from sdyscope.analysis.naming.scopes import phase_of, scope_of
+from sdyscope.analysis.naming.scopes import folded_scopes, phase_of, scope_of
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,8 @@ def test_several_ops_in_one_are_of_the_firsts_pass():
     joined = "jit(step)/jvp(layer0)/mul;jit(step)/transpose(jvp(layer0))/mul"
     assert scope_of(joined) == ("jvp(layer0)", "mul")
     assert phase_of(joined, differentiated=True) == "forward"
+
+
+def test_scopes_that_are_alike_keep_the_numbers_that_all_have():
+    scopes = ["nodes_0/mlp/linear_0", "nodes_1/mlp/linear_0", "nodes_1/mlp2/linear_0"]
+    assert list(folded_scopes(scopes).values()) == [*["nodes_*/mlp/linear_0"] * 2, scopes[2]]

@@ -10,6 +10,7 @@ from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program
 from sdyscope.stages.lowered.inputs import concrete_arguments
 from sdyscope.stages.lowered.lower import trace
+from sdyscope.words.run import inputs_text
 
 
 def values(*args):
@@ -23,6 +24,28 @@ def test_made_integers_are_not_all_alike():
     assert source.kind == "made"
     assert (made[0].tolist(), made[0].dtype) == ([[0, 1, 0], [1, 0, 1]], np.int32)
     assert made[1] == 0
+
+
+def second_moment(values, grad):
+    """Adam's, in a function of its own and under a `cond`, as Optax's wrappers have it."""
+
+    @jax.jit
+    def scaled(nu):
+        return jnp.sqrt(nu / 0.9 + 1e-8)
+
+    nu = 0.9 * values["nu"] + 0.1 * grad**2
+    step = jax.lax.cond(jnp.sum(grad) > 0, scaled, lambda nu: nu, nu)
+    return {"nu": nu, "w": values["w"] - grad / step}
+
+
+def test_what_a_root_is_taken_of_has_no_sign():
+    array = jax.ShapeDtypeStruct((64,), "float32")
+    program = Program("step", jax.jit(second_moment), ({"nu": array, "w": array}, array))
+    (nu, w, grad), source = concrete_arguments(program, trace(program))
+    assert ((nu >= 0).all(), source.unsigned) == (True, 1)
+    assert (w < 0).any()
+    assert (grad < 0).any()
+    assert "absolute values in 1 argument that a root" in inputs_text(source)
 
 
 def test_arrays_are_taken_as_they_are():
