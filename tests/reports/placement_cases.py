@@ -47,13 +47,16 @@ def in_javascript(cases: list[tuple[Placement, tuple[int, ...]]]):
         {"sharding": page_form(place), "devices": place.num_devices, "shape": shape}
         for place, shape in cases
     ]
-    done = subprocess.run(
-        ["node", "--input-type=module", "-e", _SCRIPT, (JS / "placement/blocks.js").as_uri()],
-        input=json.dumps(sent),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    for _ in range(2):
+        done = subprocess.run(
+            ["node", "--input-type=module", "-e", _SCRIPT, (JS / "placement/blocks.js").as_uri()],
+            input=json.dumps(sent),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode >= 0:  # A signal ended node itself: once in thousands of runs.
+            break
     assert done.returncode == 0, (done.returncode, done.stderr)
     return json.loads(done.stdout)
 
