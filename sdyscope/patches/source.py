@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Final
 
 import libcst as cst
 from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ParentNodeProvider
@@ -48,6 +50,15 @@ class Splice:
     start: int
     end: int
     text: str
+
+
+#: A blank inside a bracket, with the comma before the last one where it stands behind another.
+_INSIDE: Final = re.compile(r"(?<=[(\[{]) |(?<=,)(?P<last>[^()\[\]{}]*), (?=[)\]}])| (?=[)\]}])")
+
+
+def one_line(text: str) -> str:
+    """Python's text without its breaks, to be shown: `f(a, b)` of a call over four lines."""
+    return _INSIDE.sub(lambda match: match["last"] or "", " ".join(text.split()))
 
 
 class Overlap(TargetError):  # noqa: N818 - a result, named for what it says
@@ -175,6 +186,10 @@ class Source:
         """The text of a node, as it is written."""
         span = self._spans[node]
         return self._data[span.start : span.start + span.length].decode()
+
+    def on_one_line(self, node: cst.CSTNode) -> str:
+        """The text of a node as it reads on one line, to be shown."""
+        return one_line(self.written(node))
 
     def whole_line(self, node: cst.BaseExpression, value: str) -> tuple[int, int] | None:
         """The lines of ``x = node`` where ``node`` is to become ``x``; None where that is other.

@@ -100,7 +100,7 @@ def _lines(listing: Listing, columns: int | None) -> Iterator[_Line]:
         first, *more = _within(line.code, columns, margin, rest + 4)
         yield _Line((front + first).rstrip(), "plain" if line.notes else "muted", margin)
         for text in more:
-            yield _Line(" " * margin + text, "plain" if line.notes else "muted", margin)
+            yield _Line((" " * margin + text).rstrip(), "plain" if line.notes else "muted", margin)
         for note in line.notes:
             indent = margin + rest
             if columns is not None:

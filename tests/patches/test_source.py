@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sdyscope.errors import TargetError
 from sdyscope.patches.diff import applied, replacements, unified_diff
-from sdyscope.patches.source import Overlap, Source, Span, Splice, spliced
+from sdyscope.patches.source import Overlap, Source, Span, Splice, one_line, spliced
 
 TEXT = """é = "é"; y = g((p + q), k=3)
 def f(a, b):
@@ -36,6 +36,19 @@ def test_an_expression_is_found_by_what_python_says_of_its_place():
     assert seen > 12
     assert source.expression(Span("m.py", 1, 1, 1, 2)) is None
     assert source.expression(Span("m.py", 90, 0, 90, 2)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("model.apply(\n    params,\n    x,\n)", "model.apply(params, x)"),
+        ("f(\n    a\n    + b\n)[\n    0\n]", "f(a + b)[0]"),
+        ("(\n    a,\n)", "(a,)"),
+        ("g(\n    [\n        a,\n        b,\n    ],\n    c=1,\n)", "g([a, b], c=1)"),
+    ],
+)
+def test_what_stands_on_several_lines_reads_as_on_one(text, said):
+    assert one_line(text) == said
 
 
 def test_splices_are_put_where_they_belong_and_never_over_one_another():

@@ -30,6 +30,7 @@ def listing_lines(listing, columns):
 def test_no_line_is_wider_than_it_may_be_and_no_code_is_lost(columns):
     lines = listing_lines(LISTING, columns)
     assert max(map(len, lines)) <= columns
+    assert all(line == line.rstrip() for line in lines)
     together = "".join("".join(lines).split())
     assert "".join(("long_argument," * 8 + "y)").split()) in together
 

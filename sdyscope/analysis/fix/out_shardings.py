@@ -25,7 +25,7 @@ from sdyscope.patches.out_shardings import (
     sharding_argument,
 )
 from sdyscope.patches.rewrites import without_call
-from sdyscope.patches.source import Source, Splice, last_name
+from sdyscope.patches.source import Source, Splice, last_name, one_line
 from sdyscope.patches.specs import padded
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
@@ -154,5 +154,5 @@ def _result_of(source: Source, call: cst.Call) -> str:
         if each is not given
     ]
     if last_name(call.func) == RESHARD:
-        return " ".join(texts[0].split())
-    return " ".join(f"{source.written(call.func)}({', '.join(texts)})".split())
+        return one_line(texts[0])
+    return one_line(f"{source.written(call.func)}({', '.join(texts)})")

@@ -205,7 +205,7 @@ class ConstraintSite:
     def value_text(self) -> str:
         """What is constrained, as it is written."""
         source = self.workshop.source(self.span.file)
-        return " ".join(source.written(self._call.args[0].value).split())
+        return source.on_one_line(self._call.args[0].value)
 
     def dropped(self, weight: float = 0.0) -> Proposal:
         """The edit after which the compiler decides."""
@@ -333,7 +333,7 @@ def new_constraint(
     span, sharding = expression.span, NamedSharding(mesh, spec)
     source = workshop.source(span.file)
     node = source.expression(span)
-    text = "" if node is None else " ".join(source.written(node).split())
+    text = "" if node is None else source.on_one_line(node)
 
     def write() -> Splices:
         if node is None:

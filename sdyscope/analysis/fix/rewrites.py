@@ -63,7 +63,7 @@ def _proposals(
 ) -> Iterator[Proposal]:
     source = workshop.source(span.file)
     node = source.expression(span)
-    text = "" if node is None else " ".join(source.written(node).split())
+    text = "" if node is None else source.on_one_line(node)
     first, sent = wasted[0], float(sum(waste.sent for waste in wasted))
     line = SourceLocation(span.file, span.line, 0, span.function)
 
