@@ -25,8 +25,8 @@ from sdyscope.graph.attributes import (
     result_shardings,
 )
 from sdyscope.graph.collection import no_collection
-from sdyscope.graph.functions import add_results, function_of, name_bodies, tell_apart
-from sdyscope.graph.locations import LocationReader, of_argument
+from sdyscope.graph.functions import add_results, function_of, name_bodies
+from sdyscope.graph.locations import LocationReader, of_argument, tell_apart
 from sdyscope.graph.model import (
     ARGUMENT,
     Function,
@@ -420,7 +420,7 @@ class _Builder:
             self.not_understood,
             "bindings",
         )
-        tell_apart(graph)
+        tell_apart(op.location for op in graph.ops)
         name_bodies(graph)
         add_results(graph)
         return graph

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sdyscope.graph.attributes import result_shardings
-from sdyscope.graph.locations import UNKNOWN, Location, is_of_scan, scope_in, with_sites
+from sdyscope.graph.locations import UNKNOWN, Location, is_of_scan, scope_in
 from sdyscope.graph.model import RESULT, Argument, AttributeValue, Function, Op, Result
 from sdyscope.graph.types import TensorType
 from sdyscope.syntax.strings import label
@@ -49,16 +49,6 @@ def function_of(
         tuple(map(argument_of, arguments)),
         tuple(map(result_of, range(len(types)), types, written)),
     )
-
-
-def tell_apart(graph: OpGraph) -> None:
-    """Lets the location of each op say the line that tells it apart from others."""
-    sited = with_sites(op.location for op in graph.ops)
-    if sited:
-        graph.ops[:] = [
-            op._replace(location=sited[id(op.location)]) if id(op.location) in sited else op
-            for op in graph.ops
-        ]
 
 
 def name_bodies(graph: OpGraph) -> None:

@@ -26,7 +26,7 @@ from sdyscope.graph.attributes import (
     result_shardings,
 )
 from sdyscope.graph.collection import no_collection
-from sdyscope.graph.functions import add_results, function_of, name_bodies, tell_apart
+from sdyscope.graph.functions import add_results, function_of, name_bodies
 from sdyscope.graph.locations import (
     UNKNOWN,
     Location,
@@ -36,6 +36,7 @@ from sdyscope.graph.locations import (
     named,
     of_argument,
     place_in_text,
+    tell_apart,
 )
 from sdyscope.graph.model import (
     ARGUMENT,
@@ -105,7 +106,7 @@ class _Assembly:
         top = graph.ops[0].attributes
         graph.name = label(str(top.get("sym_name", "")))
         graph.attributes = {key: value for key, value in top.items() if key != "sym_name"}
-        tell_apart(graph)
+        tell_apart(op.location for op in graph.ops)
         name_bodies(graph)
         add_results(graph)
         return graph
