@@ -97,7 +97,7 @@ def command(
         raise TargetError(f"--json and --format {form} exclude each other.", hint="Leave one out.")
     if folder is not None and form != "model-explorer":
         raise TargetError("--node-data is for Model Explorer.", hint="Add --format model-explorer.")
-    partitioners = options.PARTITIONERS[partitioner or "both"]
+    partitioners = target.under(partitioner)
     # A compiled program has ops, but what is propagated is not in it.
     as_module = at == ("lowered",) and folder is None
     inspection = target.inspection(partitioners, as_module=as_module)

@@ -40,6 +40,7 @@ from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.facts.sharded import Sharded
 from sdyscope.facts.slices import BlockRule, Slice, Unplaced
 from sdyscope.graph import Op
+from sdyscope.graph.collection import no_collection
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import Shape
 from sdyscope.terminal.brief import shortened
@@ -97,7 +98,8 @@ def encode(document: Any) -> bytes:
     A float that is not finite becomes null, as JSON has no form for it. What controls a terminal is
     written as JSON can write every character: `\u009b`.
     """
-    value = plain(document)
+    with no_collection():
+        value = plain(document)
     command = _answered.get()
     if command is not None:
         return visible(shortened(in_unicode(value), command).decode()).encode()

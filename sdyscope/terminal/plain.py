@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
-from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -22,6 +22,9 @@ from sdyscope.words.visible import visible, without_surrogates
 #: Texts that name files: without the folders of this machine, since documents are shared.
 _PATHS: Mapping[Any, Callable[[str], str]] = {FilePath: file_text, PathWords: shortened}
 
+
+#: What a document has as it is. Most values of a large one are such, and are not looked up.
+_SCALARS: Final[frozenset[type]] = frozenset({str, int, float, bool, type(None)})
 
 Written: TypeAlias = Mapping[str, tuple[Callable[[Any], Any], Any]]
 """Fields of a document by name: what makes each of the value, and its type."""
@@ -43,9 +46,9 @@ class Plain:
     ) -> None:
         self.forms = forms
         self._written = written
-        self._converters: dict[type, Callable[[Any], Any]] = {
-            scalar: lambda value: value for scalar in (str, int, float, bool, type(None))
-        }
+        self._converters: dict[type, Callable[[Any], Any]] = dict.fromkeys(
+            _SCALARS, lambda value: value
+        )
 
     def __call__(self, value: Any) -> Any:
         """A value as dictionaries, lists and scalars.
@@ -69,9 +72,9 @@ class Plain:
                 {name: (attrgetter(name), hints[name]) for name in type_.__struct_fields__}
             )
         elif issubclass(type_, Mapping):
-            convert = lambda value: {key: self(item) for key, item in value.items()}  # noqa: E731
+            convert = self._mapping
         elif issubclass(type_, (tuple, list)):
-            convert = lambda value: [self(item) for item in value]  # noqa: E731
+            convert = self._sequence
         else:
             raise TypeError(f"a document has no form for {type_.__name__}")
         self._converters[type_] = convert
@@ -80,10 +83,25 @@ class Plain:
     def _fields(self, fields: Written) -> Callable[[Any], dict[str, Any]]:
         """What makes the fields of a value plain."""
         rows = [(name, get, _names(type_)) for name, (get, type_) in fields.items()]
-        return lambda value: {
-            name: self(get(value)) if named is None else self._named(get(value), named)
-            for name, get, named in rows
-        }
+
+        def convert(value: Any) -> dict[str, Any]:
+            plain = {}
+            for name, get, named in rows:
+                item = get(value)
+                if named is not None:
+                    item = self._named(item, named)
+                elif type(item) not in _SCALARS:
+                    item = self(item)
+                plain[name] = item
+            return plain
+
+        return convert
+
+    def _mapping(self, value: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {key: item if type(item) in _SCALARS else self(item) for key, item in value.items()}
+
+    def _sequence(self, value: Sequence[Any]) -> list[Any]:
+        return [item if type(item) in _SCALARS else self(item) for item in value]
 
     def _named(self, value: Any, named: Callable[[str], str]) -> Any:
         """A value in which files are named, or several."""
@@ -153,8 +171,11 @@ def json_text(value: Any) -> bytes:
         data = msgspec.json.encode(value)
     except UnicodeEncodeError:
         data = msgspec.json.encode(in_unicode(value))
-    text = msgspec.json.format(data, indent=2).decode()
-    return visible(text).encode() + b"\n"
+    text = msgspec.json.format(data, indent=2)
+    # JSON has escaped all other characters of ASCII that control something.
+    if not text.isascii() or b"\x7f" in text:
+        text = visible(text.decode()).encode()
+    return text + b"\n"
 
 
 def in_unicode(value: Any) -> Any:

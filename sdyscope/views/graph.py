@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 
 from sdyscope.facts.account import Account
 from sdyscope.graph import OpGraph
+from sdyscope.graph.collection import no_collection
 from sdyscope.graph.scalars import (
     EDGE_KEYS,
     GRAPH_KEYS,
@@ -39,7 +40,8 @@ def encoded(graph: OpGraph, form: Format, account: Account) -> bytes:
             tool that draws graphs; `model-explorer` is for Google's Model Explorer.
     """
     if form == "json":
-        return document.encode(graph_json.document(graph, account))
+        with no_collection():
+            return document.encode(graph_json.document(graph, account))
     if form == "graphml":
         return (_DECLARATION + graphml(graph)).encode()
     return json.dumps(graph_model_explorer.graph_collection(graph)).encode() + b"\n"
