@@ -453,7 +453,7 @@ def _named(module: ModuleType, name: str, hint: str | None = None) -> Any:
             names = [
                 key
                 for key, known in vars(module).items()
-                if not (key.startswith("_") or isinstance(known, ModuleType))
+                if not (key.startswith("_") or isinstance(known, ModuleType | type))
             ]
             raise TargetError(
                 f"{module.__name__} has no {name!r}.",

@@ -230,11 +230,15 @@ def test_what_is_no_program_can_be_recorded(user, name):
     assert caught.value.hint.endswith(f"Or record what it compiles: sdyscope record {user}")
 
 
-def test_a_module_is_no_guess_for_a_program(tmp_path):
-    path = tmp_path / "step_of_np.py"
-    path.write_text("import numpy as nop\n")
-    with pytest.raises(TargetError, match="has no 'nope'") as caught:
-        resolve(f"{path}:nope")
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("import numpy as nop\n", "nope"), ("from sdyscope import Program\n", "program")],
+)
+def test_neither_a_module_nor_a_class_is_a_guess_for_a_program(tmp_path, text, name):
+    path = tmp_path / f"step_of_{name}.py"
+    path.write_text(text)
+    with pytest.raises(TargetError, match=f"has no '{name}'") as caught:
+        resolve(f"{path}:{name}")
     assert "Did you mean" not in caught.value.hint
 
 
