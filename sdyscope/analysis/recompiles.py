@@ -54,7 +54,7 @@ def recompiles(record: Record, programs: Sequence[Staged]) -> tuple[Recompile, .
         if known.label not in staged or known.is_eager:
             continue
         program = _Program(known, staged[known.label])
-        earlier = functions.setdefault((known.name, known.defined), [])
+        earlier = functions.setdefault(known.function, [])
         alike = [other for other in earlier if program.is_again(other)]
         if alike:
             events.append(_recompile(program, max(reversed(alike), key=program.likeness)))

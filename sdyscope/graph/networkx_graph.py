@@ -108,15 +108,11 @@ def module_graph(graph: OpGraph) -> ModuleGraph:
     module_graph = ModuleGraph(**graph_scalars(graph))
     scalars = NodeScalars(graph)
     nodes, after, before = module_graph._node, module_graph._succ, module_graph._pred
-    make = NodeData.__new__
     with no_collection():
         for op in graph.ops:
             node = op.id
-            # As `__init__` does it, which would be a third of the time that all of this takes.
-            nodes[node] = data = make(NodeData)
-            data.op, data._write = op, scalars
             # Not empty, as json.dumps writes an empty dictionary without looking into it.
-            data["kind"] = op.kind
+            nodes[node] = NodeData({"kind": op.kind}, op, scalars)
             after[node] = {}
             before[node] = {}
         # Equal edges are mostly one object, kept alive by the graph.

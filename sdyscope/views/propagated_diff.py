@@ -60,8 +60,9 @@ def details(diff: PropagatedDiff, *, everything: bool = False) -> Iterator[Parag
     for number, (said, several) in enumerate(shown, 1):
         times = f" (×{len(several):,})" if several[1:] else ""
         yield Paragraph("")
-        yield Paragraph(f"{number}. {title(several[0].begins.value)}{times}", "heading")
-        yield from said[1:]
+        heading, *about = said
+        yield Paragraph(f"{number}. {heading.text}{times}", "heading")
+        yield from about
     rest = [beginning for _, several in listed[len(shown) :] for beginning in several]
     if rest:
         values = sum(beginning.values for beginning in rest)

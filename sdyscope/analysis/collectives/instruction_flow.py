@@ -126,7 +126,7 @@ class InstructionFlow:
         self,
         start: Iterable[ValuePlace],
         passes: Callable[[Instruction], bool],
-        is_round: Callable[[Instruction], bool] = lambda _: False,
+        is_round: Callable[[Instruction], bool] | None = None,
     ) -> WalkEnds:
         """The nearest instructions that make values; constants are none.
 
@@ -134,7 +134,7 @@ class InstructionFlow:
             start: the values.
             passes: whether what an instruction is given stands for what it makes.
             is_round: whether a loop only hands values round: in its body they are then what it
-                begins with, or what the iteration before it hands on.
+                begins with, or what the iteration before it hands on. None where none does.
 
         What takes one of several values out that are communicated at once is an end before what
         communicates them: it has the name of that value alone.
@@ -155,8 +155,8 @@ class InstructionFlow:
                 elif caller is not None:
                     around, instruction = caller
                     operands = instruction.operands
-                    root = computation.root
-                    if instruction.opcode == "while" and is_round(instruction) and root is not None:
+                    root = computation.root if instruction.opcode == "while" else None
+                    if is_round is not None and root is not None and is_round(instruction):
                         yield ValuePlace(around, operands[0], place.element)
                         yield ValuePlace(computation.name, root.name, place.element)
                     elif not passes(instruction):

@@ -309,8 +309,7 @@ class MadeFor:
 
         # What a sum is handed round for the loop makes as it goes.
         around = is_round if collective.base == "collective-permute" else None
-        places = self.places(computation, collective, value)
-        ends = self.flow.backward(places, is_moved, *filter(None, [around]))
+        ends = self.flow.backward(self.places(computation, collective, value), is_moved, around)
         return replace(ends, instructions=tuple(filter(self.is_named, ends.instructions)))
 
     def is_moved_by(

@@ -80,4 +80,4 @@ def _walk(jaxpr: Any, given: Sequence[_Arguments], taken: set[int]) -> list[_Arg
 def _is_square(equation: Any) -> bool:
     """Whether a product has no negative elements, whatever its operands have."""
     first, *others = equation.invars
-    return str(equation.primitive) == "mul" and all(other is first for other in others)
+    return equation.primitive.name == "mul" and all(other is first for other in others)
