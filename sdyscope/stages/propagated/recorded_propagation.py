@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from sdyscope.errors import CompilerError
+from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.propagated import Propagated
 from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.graph import OpGraph, build, read_text
 from sdyscope.graph.collection import no_collection
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.lower import LoweredModule
+from sdyscope.stages.lowered.read import LARGEST, read_bytes
 from sdyscope.stages.propagated.debug_info import WrittenDown
 from sdyscope.stages.propagated.debug_info_child import DebugInfoAnswer
 from sdyscope.stages.propagated.propagate import decide, propagated_of
 from sdyscope.stages.propagated.propagated_text import propagated_text
-from sdyscope.stages.stderr import captured_stderr
 
 SCHEMA: Literal["sdyscope.propagation/1"] = "sdyscope.propagation/1"
 
@@ -93,13 +93,17 @@ def read_propagation(file: Path, lowered: LoweredModule, graph: OpGraph) -> Prop
         The propagation; None where the file is none, another sdyscope's, or of another module.
     """
     try:
+        if file.stat().st_size > LARGEST:
+            return None
         kept = msgspec.json.decode(file.read_bytes(), type=RecordedPropagation)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if kept.nodes != len(graph.ops):
+    if kept.nodes != len(graph.ops) or not (kept.answer is None or _is_whole(kept.answer)):
         return None
     with no_collection():
-        after, text = _read(kept.module, lowered)
+        after, text = _read(kept.module)
+        if not _has_its_main(after, graph):
+            return None
         return propagated_of(
             lowered,
             graph,
@@ -111,15 +115,36 @@ def read_propagation(file: Path, lowered: LoweredModule, graph: OpGraph) -> Prop
         )
 
 
-def _read(text: str, lowered: LoweredModule) -> tuple[OpGraph, Callable[[], str]]:
+def _is_whole(answer: DebugInfoAnswer) -> bool:
+    """Whether every number in it is one of something that is there."""
+    texts, nodes, written = len(answer.texts), len(answer.kinds), len(answer.written)
+    marks = [*answer.marks.values()]
+    for read in (answer.results, answer.flow_results, answer.flow_arguments):
+        marks += [mark for _, _, mark in read]
+    named = [number for pair in answer.shardings.values() for number in pair]
+    named += [*answer.kinds, *answer.names.values()]
+    named += [number for names in answer.locations for number in names]
+    return (
+        len(answer.counts) == len(answer.parents) == len(answer.locations) == nodes
+        and all(0 <= number < texts for number in named)
+        and all(-1 <= mark.edges < texts and -1 <= mark.origins < written for mark in marks)
+    )
+
+
+def _has_its_main(after: OpGraph, graph: OpGraph) -> bool:
+    """Whether a module has the main function of the one that it is to be made of."""
+    if after.main is None or graph.main is None:
+        return False
+    ours, theirs = after.main.arguments, graph.main.arguments
+    return [each.type for each in ours] == [each.type for each in theirs]
+
+
+def _read(text: str) -> tuple[OpGraph, Callable[[], str]]:
     """The op graph of a propagated module, and what writes its text for people."""
-    module: Any = None
-    if lowered.context is not None:
-        with lowered.context, captured_stderr():
-            try:
-                module = compat.ir.Module.parse(text)
-            except Exception:  # MLIRError, by several names: another JAX's syntax
-                module = None
+    try:
+        module = read_bytes(text.encode()).module
+    except TargetError:  # what Shardy leaves need not verify
+        module = None
     if module is None:
         return read_text(text), _no_text
     return build(module, named=False), partial(propagated_text, module)

@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 from user_programs import USER_PROGRAMS
 
-from sdyscope.errors import CompilerError
+from sdyscope.errors import CompilerError, TargetError
 from sdyscope.graph import build, read_text
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.read import read_bytes
+from sdyscope.stages.propagated import recorded_propagation as recorded_propagation_
 from sdyscope.stages.propagated.propagate import propagate
 from sdyscope.stages.propagated.recorded_propagation import (
     read_propagation,
@@ -43,8 +44,12 @@ def told(propagated):
     )
 
 
+def unreadable(data):
+    raise TargetError("MLIR can't read it.")
+
+
 @pytest.mark.parametrize("name", sorted(USER_PROGRAMS.keys() - NEWER))
-def test_it_is_what_was_decided(name, tmp_path):
+def test_it_is_what_was_decided(name, tmp_path, monkeypatch):
     lowered, graph = recorded(name)
     file = tmp_path / "kept.json"
     file.write_bytes(recorded_propagation(lowered, graph))
@@ -54,6 +59,7 @@ def test_it_is_what_was_decided(name, tmp_path):
     assert (kept.source.kind, kept.source.jax) == ("recorded", compat.version())
     assert kept.text == expected.text
     # A JAX whose bindings can't read the text has the same values by the same numbers.
+    monkeypatch.setattr(recorded_propagation_, "read_bytes", unreadable)
     unread = replace(lowered, module=None, context=None, source_text=lowered.text())
     kept = read_propagation(file, unread, read_text(unread.text()))
     assert told(kept) == told(expected)
@@ -68,6 +74,9 @@ def test_it_is_what_was_decided(name, tmp_path):
         {"nodes": 3},
         {"doubts": [{"kind": "of a kind that is not known"}]},
         {"module": None},
+        {"module": ""},
+        {"module": "module {}"},
+        {"module": "module { func.func public @main(%x: tensor<7xi8>) { return } }"},
     ],
 )
 def test_what_is_of_another_form_or_module_is_nothing(change, tmp_path):
@@ -78,6 +87,17 @@ def test_what_is_of_another_form_or_module_is_nothing(change, tmp_path):
     assert read_propagation(file, lowered, graph) is not None
     file.write_text(json.dumps({**whole, **change}))
     assert read_propagation(file, lowered, graph) is None
+    for number, damage in enumerate(("kinds", "counts", "parents", "shardings", "marks")):
+        answer = [*whole["answer"]]
+        part = answer[3 + number]
+        if isinstance(part, list):
+            part = part[:-1] if damage != "kinds" else [*part[:-1], 10**9]
+        else:
+            part = {key: [10**9, 0] for key in part}
+        assert part, damage
+        answer[3 + number] = part
+        file.write_text(json.dumps({**whole, "answer": answer}))
+        assert read_propagation(file, lowered, graph) is None, damage
     file.write_text('{"schema": ')
     assert read_propagation(file, lowered, graph) is None
     assert read_propagation(tmp_path / "gone.json", lowered, graph) is None
