@@ -1,12 +1,14 @@
 """Of which programs of a run `sdyscope record` keeps what propagation decides."""
 
 import json
+import sys
 from importlib import metadata
 
 import pytest
 
-from sdyscope.commands import record_propagation
+from sdyscope.commands import record_propagation, record_run
 from sdyscope.facts.recorded import SCHEMA, read_record
+from sdyscope.facts.remarks import Remark
 from sdyscope.stages.propagated.recording_child import KeptAnswer
 from sdyscope.words.remarks import remark_texts
 
@@ -102,3 +104,32 @@ def test_what_is_kept_is_found_again_by_the_jax_that_made_it(asked, tmp_path):
     lines = tmp_path / "processes" / "p0.jsonl"
     lines.write_text(lines.read_text().replace(OWN["jaxlib"], "0.1.0"))
     assert not any(p.propagated for p in read_record(tmp_path).programs)
+
+
+@pytest.mark.parametrize(
+    ("options", "cpu_seconds", "expected"),
+    [
+        ((), 100.0, [5.0]),
+        ((), 20.0, []),
+        (("--propagate",), 0.1, [None]),
+        (("--no-propagate",), 100.0, []),
+    ],
+)
+def test_a_twentieth_of_the_script_s_time_or_what_is_asked_for(
+    sdyscope, tmp_path, monkeypatch, options, cpu_seconds, expected
+):
+    clock, given = iter([7.0, 7.0 + cpu_seconds]), []
+
+    def keep(folder, record, seconds):
+        given.append(seconds)
+        return (Remark("propagation of another JAX", "JAX 0.1.0", other="JAX 0.9.9"),)
+
+    monkeypatch.setattr(record_run, "cpu_seconds", lambda: next(clock))
+    monkeypatch.setattr(record_propagation, "keep", keep)
+    done = sdyscope("record", "-o", tmp_path / "run", *options, "--", sys.executable, "-c", "")
+    assert done.status == 0
+    assert given == expected
+    # Only who has asked for it is told that it can't be.
+    assert ("not of those of JAX 0.1.0" in " ".join(done.err.split())) == (
+        options == ("--propagate",)
+    )
