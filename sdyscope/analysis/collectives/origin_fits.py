@@ -134,6 +134,13 @@ class Fits:
         pieces = [[size for size in piece if size != 1] for piece in transfer.pieces]
         return block not in pieces and sorted(block) in transfer.sizes
 
+    def is_block(self, need: Need, transfer: Transfer) -> bool:
+        """Whether what is gathered is a value's block, dimension by dimension.
+
+        An op can take a value and its transpose, which XLA does not tell apart otherwise.
+        """
+        return self.needs.block(need.value, transfer.axes) in transfer.pieces
+
     def is_across(self, need: Need, transfer: Transfer) -> bool:
         """Whether XLA gathers another dimension than the one that has the axes.
 

@@ -729,6 +729,7 @@ class _Search:
                 misfits[at],
                 is_permuted and not is_placed,
                 is_permuted and self.fits.is_turned(need, transfer),
+                transfer.is_gather and not self.fits.is_block(need, transfer),
                 transfer.kind == "all-to-all" and not self.around.lands(need, axes),
                 self.fits.unlikeness(need, transfer),
             )

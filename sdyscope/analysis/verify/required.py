@@ -189,7 +189,7 @@ class _Causes:
         return {self.names.name((op.id, result)) for result in range(len(op.types))}
 
     def gone_on(self, values: Iterable[ValueId]) -> list[ValueId]:
-        """Values, and what ops make of them that XLA took away: they gave what they took.
+        """Values, and what ops make of them that XLA took away, or that only constrain them.
 
         So did the `shard_map`s whose bodies return them.
         """
@@ -199,7 +199,8 @@ class _Causes:
             type_ = self.graph.ops[value[0]].types[value[1]]
             for user, _ in self.graph.uses(*value):
                 is_gone = self.numbers.get(user.id, -1) not in self.audited.values
-                if is_gone and list(user.types) == [type_] and (user.id, 0) not in reached:
+                is_form = list(user.types) == [type_] and (is_gone or user.is_constraint)
+                if is_form and (user.id, 0) not in reached:
                     reached.append((user.id, 0))
         return reached
 

@@ -98,8 +98,13 @@ def scattered(updates, at, w):
                 array((32, 16), "model"),
             ),
         ),
+        (
+            lambda x: jax.lax.with_sharding_constraint(x @ x.T, NamedSharding(MESH, P())),
+            "shardy",
+            (array((8, 2), "data", "model"),),
+        ),
     ],
-    ids=["loop", "products without a name", "a scatter's result"],
+    ids=["loop", "products without a name", "a scatter's result", "a value and its transpose"],
 )
 def test_what_is_moved_is_said_and_for_what(step, partitioner, arguments):
     """Also at the end of a loop's body, before it is what the loop gives."""

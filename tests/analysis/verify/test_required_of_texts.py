@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -58,11 +59,16 @@ def twice(x: Any, y: Any) -> Any:
     return turned(jnp.sin(x)) + turned(jnp.tanh(y))
 
 
-def mapped(x: Any, _: Any) -> Any:
-    """A `shard_map` over one axis; the other is free in its body."""
+def mapped(x: Any, _: Any, *, constrained: bool = False) -> Any:
+    """A `shard_map` over one axis; the other is free in its body, or constrained."""
     rows = P("data")
+
+    def body(block: Any) -> Any:
+        made = jnp.sin(jnp.tanh(block))
+        return jax.lax.with_sharding_constraint(made, P(None, "model")) if constrained else made
+
     over = jax.shard_map(
-        lambda block: jnp.sin(jnp.tanh(block)),
+        body,
         mesh=compat.abstract_mesh(MESH),
         in_specs=rows,
         out_specs=rows,
@@ -98,6 +104,7 @@ def stage(
     after: PartitionSpec,
     *,
     constrained: tuple[Blocks, ...] = (),
+    constraints_kept: bool = False,
     taken_by: str = "cosine",
 ) -> AuditedStage:
     """What is compared of a gather for a cosine, or another op.
@@ -110,6 +117,7 @@ def stage(
         before: how the cause says that it is sharded.
         after: how it says that the cosine requires it; XLA gives that whole columns.
         constrained: the layouts that constraints gave it before it was gathered.
+        constraints_kept: whether XLA has constraints under their own names.
         taken_by: the kind of the op that takes it in place of the cosine.
     """
     mesh = compat.abstract_mesh(MESH)
@@ -144,7 +152,9 @@ def stage(
     )
     audited = Audited(
         ops=ops,
-        values={number: [] for number, op in enumerate(ops) if not op.is_constraint},
+        values={
+            number: [] for number, op in enumerate(ops) if constraints_kept or not op.is_constraint
+        },
         collectives=[
             AuditedCollective(
                 gather.name,
@@ -189,6 +199,15 @@ def test_what_a_shard_map_gives_is_what_its_body_returns(partitioner: str) -> No
     compared = stage(mapped, partitioner, "shard_map", "sine", BOTH, OVER_DATA)
     assert (compared.compared, compared.disagreements) == (1, ())
     assert compared.left_out == {"not followed": 2}
+
+
+def test_so_it_is_where_its_body_constrains_what_it_returns(partitioner: str) -> None:
+    step = partial(mapped, constrained=True)
+    for kept in (False, True):
+        compared = stage(
+            step, partitioner, "shard_map", "sine", BOTH, OVER_DATA, constraints_kept=kept
+        )
+        assert compared.disagreements == ()
 
 
 def test_what_a_body_makes_on_the_way_is_not_what_its_shard_map_gives(partitioner: str) -> None:
