@@ -20,10 +20,9 @@ from sdyscope.process import output
 from sdyscope.values.mesh import Mesh, only_mesh, ranks, renamed_axes
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.diff.compiled import CompiledDiff
     from sdyscope.analysis.diff.pairing import PairCandidate, Paired
     from sdyscope.facts.account import Account
-    from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
+    from sdyscope.facts.differences import CompiledDiff, LoweredDiff, PropagatedDiff
     from sdyscope.inspection import Inspection
     from sdyscope.snapshots.differences import DiffDocument
 

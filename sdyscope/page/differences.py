@@ -8,10 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sdyscope.analysis.diff.causes import Cause
-from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicated
-from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide
-from sdyscope.analysis.diff.entries import aliases
 from sdyscope.analysis.diff.renamed import renamed
 from sdyscope.analysis.diff.sides import (
     both_partitioners,
@@ -25,11 +21,16 @@ from sdyscope.analysis.diff.stages import ComparedStages
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.differences import (
     Across,
+    Cause,
+    CollectiveDifference,
+    Communicated,
+    CompiledDiff,
     DifferingValue,
     Divergence,
     Entries,
     LoweredDiff,
     MemoryRow,
+    ProgramSide,
     PropagatedDiff,
     TensorDifference,
     TensorSide,
@@ -432,7 +433,7 @@ def _compiled(diff: CompiledDiff, pool: Pool) -> dict[str, Any]:
             (axis.kind, compared_over_text(axis.axes, axis.group_size, meshes), axis.a, axis.b)
             for axis in diff.by_kind_and_axes
         ],
-        "memory": [_memory_row(row, aliases(diff.memory)) for row in diff.memory],
+        "memory": [_memory_row(row, diff.aliases) for row in diff.memory],
         "causes": [_cause(cause, diff, pool) for cause in diff.causes],
         "collectives": [_collective(collective, diff, pool) for collective in diff.collectives],
         "entries": None if diff.entries is None else _entries(diff, diff.entries),
@@ -469,7 +470,7 @@ def _entries(diff: CompiledDiff, entries: Entries) -> dict[str, Any]:
     }
 
 
-def _side(side: CompiledSide) -> dict[str, Any]:
+def _side(side: ProgramSide) -> dict[str, Any]:
     return {
         "label": side.label,
         "partitioner": side.partitioner,

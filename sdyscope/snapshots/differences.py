@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.diff.compiled import CompiledDiff
 from sdyscope.facts.account import Account
-from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
+from sdyscope.facts.differences import CompiledDiff, LoweredDiff, PropagatedDiff
 from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.remarks import Remark
 from sdyscope.formatters import in_place

@@ -8,13 +8,20 @@ from functools import partial
 
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.compiled import compiled_collectives
-from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide, compiled_diff
+from sdyscope.analysis.diff.compiled import CompiledSide, compiled_diff
 from sdyscope.analysis.diff.lowered import LoweredSide, lowered_diff, other_order
 from sdyscope.analysis.diff.propagated import PropagatedSide, propagated_diff
 from sdyscope.analysis.memory.memory import memory_of
 from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
-from sdyscope.facts.differences import AFTER, BEFORE, Across, LoweredDiff, PropagatedDiff
+from sdyscope.facts.differences import (
+    AFTER,
+    BEFORE,
+    Across,
+    CompiledDiff,
+    LoweredDiff,
+    PropagatedDiff,
+)
 from sdyscope.facts.program import Partitioner, Program
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged, compile_together
@@ -232,6 +239,8 @@ def compiled_between(
     partitioner: Partitioner | None = None,
     on: Hardware | str | None = None,
     other_on: Hardware | str | None = None,
+    *,
+    of_both: bool = False,
 ) -> CompiledDiff:
     """Compiles both sides at the same time, compares them, and finds where differences begin.
 
@@ -244,9 +253,10 @@ def compiled_between(
         partitioner: under which.
         on: what to compile for.
         other_on: what to compile the second side for.
+        of_both: whether both have to be compiled.
 
     Raises:
-        CompilerError: both sides are refused.
+        CompilerError: both sides are refused, or one of them that has to be compiled.
         TargetError: there is nothing to compare with, or no such hardware.
     """
     ends = first, second = compiled_ends(a, b, partitioner, on, other_on)
@@ -255,12 +265,13 @@ def compiled_between(
         across = "programs"
     compile_together([(end.program, end.partitioner, end.on) for end in ends])
     sides = compiled_side(first, second.program.meshes), compiled_side(second, first.program.meshes)
-    if sides[0].error is not None and sides[1].error is not None:
-        raise sides[0].error
+    refused = [side.error for side in sides if side.error is not None]
+    if len(refused) > (0 if of_both else 1):
+        raise refused[0]
     reordered = b is not None and devices_reordered(a, b)
     compare = partial(compiled_diff, a.name, *sides, across, devices_reordered=reordered)
     if (
-        any(side.error is not None for side in sides)
+        refused
         or (first.program is second.program and first.partitioner == second.partitioner)
         or first.partitioner is None
         or second.partitioner is None
