@@ -79,6 +79,16 @@ class MemoryAnalysis:
         count: int = getattr(self, part.value)
         return count
 
+    def largest_growth(self, less: MemoryAnalysis) -> MemoryPart:
+        """The part of what a device needs that takes most more than in another program."""
+        parts = (
+            MemoryPart.ARGUMENTS,
+            MemoryPart.RESULTS,
+            MemoryPart.TEMPORARIES,
+            MemoryPart.CODE,
+        )
+        return max(parts, key=lambda part: self.part(part) - less.part(part))
+
     @property
     def results(self) -> int:
         """What the results take that do not lie in an argument's buffer."""

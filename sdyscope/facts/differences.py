@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -795,3 +795,16 @@ class CompiledDiff(Summarized):
     def has_text(self) -> bool:
         """Whether one side is the text of a compiled program, which says less."""
         return self.a.is_text or self.b.is_text
+
+
+AnyDiff: TypeAlias = LoweredDiff | PropagatedDiff | CompiledDiff
+"""What two sides differ in at a stage."""
+
+
+def telling(diffs: Sequence[AnyDiff]) -> AnyDiff | None:
+    """What matters most: what is sent and needed, then what is sharded; None where all is the same.
+
+    Args:
+        diffs: of two sides, stage by stage.
+    """
+    return next((diff for diff in reversed(diffs) if not diff.same), None)

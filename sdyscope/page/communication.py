@@ -111,7 +111,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
             )
         ],
         "notes": [
-            (sent_clause(programs), "plain"),
+            (sent_clause(some_idle=any(each.some_idle for each in programs)), "plain"),
             *notes,
         ],
         "estimates": estimates(report, inspection),

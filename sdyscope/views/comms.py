@@ -290,7 +290,8 @@ def footer(
     """What the columns mean, and what is not certain or not known."""
     yield from _remade(document)
     if any(program.total.count for program in document.programs):
-        yield Paragraph(f"{sent_clause(document.programs)}. x: times per step", "muted")
+        some_idle = any(program.some_idle for program in document.programs)
+        yield Paragraph(f"{sent_clause(some_idle=some_idle)}. x: times per step", "muted")
     if any(program.predicted for program in document.programs):
         yield Paragraph(
             "predicted: what Shardy's own passes insert; XLA's partitioner may choose others "

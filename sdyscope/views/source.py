@@ -194,7 +194,9 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
     """What the columns are, what has no line, and what is not shown or not known."""
     shown = _shown(document, everything)
     if _sides(document):
-        yield Paragraph(sent_clause(document.collectives), "muted")
+        yield Paragraph(
+            sent_clause(some_idle=any(each.some_idle for each in document.collectives)), "muted"
+        )
     if not document.is_text:
         yield Paragraph(BLOCK, "muted")
     if document.not_compiled:

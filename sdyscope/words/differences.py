@@ -8,6 +8,7 @@ from typing import Final
 
 from sdyscope.facts.differences import (
     Across,
+    AnyDiff,
     CompiledDiff,
     DifferingValue,
     LoneMesh,
@@ -68,6 +69,17 @@ def uncompared_text(uncompared: Uncompared) -> str:
     """That a file could not be read, or that there is no such stage of a program."""
     about = f"{uncompared.name} was not {uncompared.stage}" if uncompared.name else "not read"
     return f"{about}: {uncompared.said}"
+
+
+def verdict_text(diff: AnyDiff) -> str:
+    """What two sides differ in at a stage, a clause."""
+    match diff:
+        case LoweredDiff():
+            return lowered_verdict(diff)
+        case PropagatedDiff():
+            return propagated_verdict(diff)
+        case CompiledDiff():
+            return compiled_verdict(diff)
 
 
 # --- lowered --------------------------------------------------------------------------------------

@@ -23,9 +23,10 @@ from sdyscope.facts.differences import (
     PropagatedDiff,
 )
 from sdyscope.facts.program import Partitioner, Program
+from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged, compile_together
-from sdyscope.values.mesh import Mesh, only_mesh
+from sdyscope.values.mesh import Mesh, only_mesh, ranks, renamed_axes
 
 #: The words for where the partitioners begin to shard a program differently.
 FIRST_DIFFERENCE = "first-difference"
@@ -73,6 +74,49 @@ def devices_reordered(a: Staged, b: Staged) -> bool:
     """Whether two programs have their devices in another order; see ``other_order``."""
     platforms = a.device_platform, b.device_platform
     return other_order(a.device_order, b.device_order, platforms)
+
+
+def notes_between(first: Staged, second: Staged | None) -> Iterator[Remark]:
+    """What is to be said of a comparison: orders of devices, names of axes, two JAX, options.
+
+    Args:
+        first: a program.
+        second: another; without one there is nothing to say.
+    """
+    if second is None:
+        return
+    orders = first.device_order, second.device_order
+    known = [ranks(order) != tuple(range(len(order))) for order in orders]
+    if devices_reordered(first, second):
+        yield Remark("device order", first.name)
+    elif any(known) and not all(orders):
+        labels = labels_of(first, second)
+        ordered, other = (labels[known.index(is_known)] for is_known in (True, False))
+        yield Remark("device order unknown", first.name, names=((other, 0),), other=ordered)
+    meshes = (only_mesh(program.meshes.values()) for program in (first, second))
+    changed = {name: other for other, name in renamed_axes(*meshes).items() if name != other}
+    if changed:
+        names = tuple((name, 0) for name in changed)
+        yield Remark("axis names", first.name, names=names, other=", ".join(changed.values()))
+    if not (first.is_compiled or second.is_compiled):
+        left, right = map(_lowered_by, (first, second))
+        if left != right:
+            yield Remark("lowered by two JAX", left, other=right)
+        given = [
+            set(module.compiler_options)
+            for program in (first, second)
+            for module in list(program.lowered.values())[:1]
+        ]
+        if len(given) > 1 and (differ := sorted(given[0] ^ given[1], key=str)):
+            options = tuple((f"{name}={value}", 0) for name, value in differ)
+            yield Remark("compiler options", first.name, names=options)
+
+
+def _lowered_by(program: Staged) -> str:
+    """The JAX that lowered a program, here or in a recorded run; of a file, that read it."""
+    lowered = next(iter(program.lowered.values()))
+    version = lowered.recorded_by or f"JAX {lowered.jax_version}"
+    return str(version)
 
 
 def propagated_between(

@@ -126,6 +126,10 @@ def under_sharded(held: Iterable[Held]) -> tuple[Held, ...]:
     return tuple(sorted(splittable, key=lambda tensor: -tensor.saves))
 
 
+#: What could be saved of the arguments is worth saying first from this part of them on.
+_WORTH_SAYING_FIRST = 0.1
+
+
 class OfHeld:
     """What follows from the arguments and results that a device holds, ``tensors``."""
 
@@ -144,6 +148,18 @@ class OfHeld:
     def savings(self) -> tuple[str, ...]:
         """Names of what could be sharded further, what saves most first."""
         return tuple(tensor.name for tensor in self.under_sharded)
+
+    @property
+    def large_savings(self) -> tuple[Held, ...]:
+        """Arguments that could be sharded further; none where that saves a small part of them."""
+        members = tuple(tensor for tensor in self.under_sharded if tensor.kind == "argument")
+        saves = sum(tensor.saves for tensor in members)
+        return members if saves >= _WORTH_SAYING_FIRST * self.argument_bytes else ()
+
+    @property
+    def argument_bytes(self) -> int:
+        """Bytes of all arguments that a device holds."""
+        return sum(tensor.bytes_per_device for tensor in self.tensors if tensor.kind == "argument")
 
     @property
     def under_sharded(self) -> tuple[Held, ...]:
