@@ -379,8 +379,6 @@ def _propagated(diff: PropagatedDiff, pool: Pool) -> dict[str, Any]:
 
 
 def _beginning(divergence: Divergence, diff: PropagatedDiff, pool: Pool) -> dict[str, Any]:
-    held = divergence.bytes_a, divergence.bytes_b
-    where = across_text(diff.across, diff.a), across_text(diff.across, diff.b)
     return {
         "begins": _value(divergence.begins, pool),
         "inputs": inputs_text((each.name, each.sharding) for each in divergence.inputs),
@@ -388,7 +386,7 @@ def _beginning(divergence: Divergence, diff: PropagatedDiff, pool: Pool) -> dict
         "bytes": divergence.bytes,
         "bytesA": divergence.bytes_a,
         "bytesB": divergence.bytes_b,
-        "extent": extent_text(divergence.values, divergence.bytes, held, where),
+        "extent": extent_text(divergence, diff),
         "follows": _values(divergence.follows, pool),
     }
 

@@ -118,7 +118,7 @@ def _wrong(
         line = source_text(finding.source)
         detail = words.warned_text(finding.kind, finding.tensor, line, len(warnings) - 1)
         yield Headline("warning", finding.message, detail, "findings", line=line)
-    moved = [v for v in decided.values if not all(v.as_requested.values())] if decided else []
+    moved = [v for v in decided.values if v.disagrees] if decided else []
     if moved:
         line = source_text(moved[0].source)
         said = words.moved_said(len(moved), moved[0].kind, moved[0].name, line)

@@ -11,6 +11,7 @@ from sdyscope.facts.differences import (
     AnyDiff,
     CompiledDiff,
     DifferingValue,
+    Divergence,
     LoneMesh,
     LoweredDiff,
     NotCompared,
@@ -254,17 +255,14 @@ def begins_text(name: str, source: str, shardy: Sharded, gspmd: Sharded) -> str:
     return f"{name}{line} is {short(shardy)} under Shardy but {short(gspmd)} under GSPMD"
 
 
-def extent_text(values: int, whole: int, held: tuple[int, int], where: tuple[str, str]) -> str:
-    """How many values differ from a place on, and how many bytes they take.
-
-    Args:
-        values: how many, the first included.
-        whole: bytes of all these tensors.
-        held: bytes of them that a device holds on each side.
-        where: what to call each side: `under Shardy`.
-    """
-    sides = ", ".join(f"{size(bytes_)} {side}" for bytes_, side in zip(held, where, strict=True))
-    taken = f"{size(whole)}, of which a device holds {sides}"
+def extent_text(divergence: Divergence, diff: PropagatedDiff) -> str:
+    """How many values differ from a place on, and how many bytes they take."""
+    values, across = divergence.values, diff.across
+    sides = (
+        f"{size(divergence.bytes_a)} {across_text(across, diff.a)}, "
+        f"{size(divergence.bytes_b)} {across_text(across, diff.b)}"
+    )
+    taken = f"{size(divergence.bytes)}, of which a device holds {sides}"
     if values == 1:
         return taken
     follow = counted(values - 1, "more value follows", "more values follow")
