@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.analysis.collectives.read import collectives
@@ -28,6 +27,7 @@ from sdyscope.syntax.replica_groups import parse_replica_groups
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.differences import compiled_verdict, entry_text
+from tests.programs import AUTO, on
 
 MESH = Mesh.of({"data": 4, "model": 2})
 LINE = SourceLocation("/home/one/model.py", 10)
@@ -284,12 +284,6 @@ def test_texts_of_compiled_programs():
 
 # --- against the compiler -------------------------------------------------------------------------
 
-ABSTRACT = jax.sharding.AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
-
-
-def on(*spec):
-    return NamedSharding(ABSTRACT, P(*spec))
-
 
 def layers(*turned, count=3):
     """Layers of a matmul whose results are left sharded over `data`, but for the turned ones."""
@@ -409,7 +403,7 @@ def test_a_scan_and_the_loop_written_out_come_to_the_same():
     def inspection(body):
         mapped = jax.shard_map(
             body,
-            mesh=ABSTRACT,
+            mesh=AUTO,
             in_specs=(P("data", None), P(None, "model", None)),
             out_specs=P("data", None),
             check_vma=False,
