@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 
 from sdyscope.facts.compiled import MemoryAnalysis
@@ -135,14 +136,9 @@ def needs_sentence(needed: Sequence[tuple[str | None, MemoryAnalysis]]) -> str:
 
 def _ends(figures: Sequence[tuple[str | None, int]]) -> tuple[tuple[str, int], tuple[str, int]]:
     """The partitioner with the least and the one with the most."""
-    named = sorted(
-        ((partitioner_name(partitioner), bytes_) for partitioner, bytes_ in figures), key=_bytes
-    )
+    named = [(partitioner_name(partitioner), bytes_) for partitioner, bytes_ in figures]
+    named.sort(key=operator.itemgetter(1))
     return named[0], named[-1]
-
-
-def _bytes(figure: tuple[str, int]) -> int:
-    return figure[1]
 
 
 def _is_alike(few: int, many: int) -> bool:

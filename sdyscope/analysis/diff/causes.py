@@ -7,7 +7,6 @@ op is a constraint that only one of two programs has, it began there.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from sdyscope.analysis.collectives.totals import Part
 from sdyscope.analysis.diff.collectives import Differing, Transfers, folded_layers
 from sdyscope.analysis.diff.lowered import written
 from sdyscope.analysis.diff.propagated import PropagatedSide, inputs
+from sdyscope.analysis.naming.paths import without_indices
 from sdyscope.analysis.naming.scopes import is_differentiated, phase_of, scope_of
 from sdyscope.facts.differences import (
     Cause,
@@ -28,9 +28,6 @@ from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.over_time import Phase
 from sdyscope.graph import OpGraph
 from sdyscope.values.source import line_of
-
-#: The index that tells the arrays of layers apart: ``params['layers'][3]``.
-_INDEX = re.compile(r"\[\d+\]")
 
 
 def cause_from(places: tuple[Place, ...], due: Sequence[Differing]) -> Cause:
@@ -57,7 +54,7 @@ def _annotations(every: Iterable[Transfers]) -> tuple[OriginAnnotation, ...]:
         for collective, part in transfers.parts:
             annotations = part.origin.annotations if part.origin is not None else ()
             named = [
-                replace(annotation.written(), name=_INDEX.sub("[*]", annotation.name))
+                replace(annotation.written(), name=without_indices(annotation.name))
                 for annotation in annotations
             ]
             for key, difference in {difference.key: difference for difference in named}.items():

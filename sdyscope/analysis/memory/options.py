@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.naming.paths import shared_name
+from sdyscope.analysis.naming.paths import shared_name, without_indices
 from sdyscope.facts.memory import Held, Option, Redundant
 from sdyscope.values.sharding import (
     UNCONSTRAINED,
@@ -16,9 +15,6 @@ from sdyscope.values.sharding import (
     SpecEntry,
     entry_axes,
 )
-
-#: What tells the layers of a model apart in a pytree path.
-_INDEX = re.compile(r"\[\d+\]")
 
 
 def with_options(held: Held) -> Held:
@@ -209,7 +205,7 @@ def saved_together(tensors: Iterable[Held]) -> tuple[Saving, ...]:
     """What could be cut further, tensors that differ in an index only together, the most first."""
     alike: dict[tuple[object, ...], list[Held]] = {}
     for tensor in tensors:
-        name = _INDEX.sub("[*]", tensor.name)
+        name = without_indices(tensor.name)
         key = (tensor.kind, name, tensor.type, str(tensor.sharding), str(tensor.best))
         alike.setdefault(key, []).append(tensor)
     savings = (
