@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from sdyscope.errors import ConversionError, SyntaxTextError
-from sdyscope.facts.memory import MemoryPart
+from sdyscope.facts.memory import SUMMANDS, MemoryPart
 from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.remarks import Remark
 from sdyscope.formatters import Summarized
@@ -81,13 +81,7 @@ class MemoryAnalysis:
 
     def largest_growth(self, less: MemoryAnalysis) -> MemoryPart:
         """The part of what a device needs that takes most more than in another program."""
-        parts = (
-            MemoryPart.ARGUMENTS,
-            MemoryPart.RESULTS,
-            MemoryPart.TEMPORARIES,
-            MemoryPart.CODE,
-        )
-        return max(parts, key=lambda part: self.part(part) - less.part(part))
+        return max(SUMMANDS, key=lambda part: self.part(part) - less.part(part))
 
     @property
     def results(self) -> int:

@@ -49,7 +49,7 @@ from sdyscope.words.differences import (
     EACH_BY_ITSELF,
     OTHERWISE,
     across_text,
-    behind_text,
+    behind_texts,
     beside_text,
     compared_over_text,
     compiled_notes,
@@ -481,7 +481,6 @@ def _side(side: ProgramSide) -> dict[str, Any]:
 
 def _cause(cause: Cause, diff: CompiledDiff, pool: Pool) -> dict[str, Any]:
     where = across_text(diff.across, diff.b.label)
-    sides = (diff.a, cause.annotations_a), (diff.b, cause.annotations_b)
     return {
         "begins": None if cause.begins is None else _value(cause.begins, pool),
         "constraint": None if cause.constraint is None else _lone(cause.constraint, diff, pool),
@@ -489,11 +488,7 @@ def _cause(cause: Cause, diff: CompiledDiff, pool: Pool) -> dict[str, Any]:
         "values": cause.values,
         "sent": cause.sent,
         "words": follows_text(cause.values, cause.differences, cause.sent, where),
-        "behind": [
-            behind_text(across_text(diff.across, side.label), annotations)
-            for side, annotations in sides
-            if annotations
-        ],
+        "behind": list(behind_texts(cause, diff)),
     }
 
 

@@ -19,7 +19,7 @@ from sdyscope.words.counts import counted, size
 from sdyscope.words.differences import (
     OTHERWISE,
     across_text,
-    behind_text,
+    behind_texts,
     compared_over_text,
     compiled_notes,
     compiled_remarks,
@@ -169,10 +169,7 @@ def _beginning(diff: CompiledDiff, index: int, cause: Cause) -> Iterator[Paragra
     where = across_text(diff.across, diff.b.label)
     words = follows_text(cause.values, cause.differences, cause.sent, where)
     yield Paragraph(words, indent=3)
-    for side, behind in ((diff.a, cause.annotations_a), (diff.b, cause.annotations_b)):
-        if behind:
-            text = behind_text(across_text(diff.across, side.label), behind)
-            yield Paragraph(text, "muted", 3, 2)
+    yield from (Paragraph(text, "muted", 3, 2) for text in behind_texts(cause, diff))
 
 
 def _origins(

@@ -9,6 +9,7 @@ from typing import Final
 from sdyscope.facts.differences import (
     Across,
     AnyDiff,
+    Cause,
     CompiledDiff,
     DifferingValue,
     Divergence,
@@ -23,7 +24,6 @@ from sdyscope.facts.differences import (
 )
 from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.memory import Held
-from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.sharded import Sharded
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.words.counts import counted, few, listed, size
@@ -219,10 +219,12 @@ def propagated_verdict(propagated: PropagatedDiff) -> str:
 _NAMED = 3
 
 
-def behind_text(where: str, annotations: Sequence[OriginAnnotation]) -> str:
-    """Which annotations the collectives of one side come from, by the bytes sent for each."""
-    texts = list(dict.fromkeys(map(annotation_text, annotations)))
-    return f"annotations behind it {where}: {few(texts, _NAMED)}"
+def behind_texts(cause: Cause, diff: CompiledDiff) -> Iterator[str]:
+    """Which annotations the collectives of each side come from, by the bytes sent for each."""
+    for side, behind in ((diff.a, cause.annotations_a), (diff.b, cause.annotations_b)):
+        if texts := list(dict.fromkeys(map(annotation_text, behind))):
+            where = across_text(diff.across, side.label)
+            yield f"annotations behind it {where}: {few(texts, _NAMED)}"
 
 
 def inputs_text(inputs: Iterable[tuple[str, Sharded]]) -> str:

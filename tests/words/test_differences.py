@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from sdyscope.facts.differences import (
+    Cause,
     CompiledDiff,
     LoneMesh,
     LoweredDiff,
@@ -23,7 +24,7 @@ from sdyscope.values.placement import Digit, Placement
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.words.differences import (
     across_text,
-    behind_text,
+    behind_texts,
     compared_over_text,
     compiled_remarks,
     entry_text,
@@ -105,15 +106,17 @@ def test_axes_have_their_size_where_both_meshes_agree_on_it():
 
 
 def test_annotations_behind_collectives():
-    every = [
+    every = tuple(
         OriginAnnotation(
             "argument", f"w{k}", parse_partition_spec("P('data')"), (), "has", None, True
         )
         for k in range(5)
-    ]
-    assert behind_text("under GSPMD", every) == (
-        "annotations behind it under GSPMD: w0 P('data'), w1 P('data'), w2 P('data') and 2 more"
     )
+    sides = {"a": ProgramSide("shardy"), "b": ProgramSide("gspmd")}
+    diff = CompiledDiff(name="step", across="partitioners", **sides)
+    assert list(behind_texts(Cause((), 0, 0, (), every), diff)) == [
+        "annotations behind it under GSPMD: w0 P('data'), w1 P('data'), w2 P('data') and 2 more"
+    ]
 
 
 MESH = Mesh.of({"a": 4, "b": 2})
