@@ -51,7 +51,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1)
     parser.add_argument("--runs", type=int, default=5)
     asked = parser.parse_args()
-    times: dict[str, list[float]] = {"alone": [], "record": [], "record --partitioner both": []}
+    tried = ("alone", "record", "record --partitioner both", "record --propagate")
+    times: dict[str, list[float]] = {what: [] for what in tried}
     stored: dict[str, str] = {}
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     with tempfile.TemporaryDirectory() as name:

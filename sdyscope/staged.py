@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from sdyscope.annotations import Annotation, read_annotations, unplaced
@@ -77,6 +78,8 @@ class Staged(Once):
         self._read: dict[Partitioner, tuple[Annotation, ...]] = {}
         #: What the compiler of a recorded run made, by partitioner.
         self.recorded: dict[Partitioner, Compiled] = {}
+        #: Files with what the JAX of a recorded run propagates, by partitioner.
+        self.recorded_propagations: dict[Partitioner, Path] = {}
         self._is_as_recorded = False
 
     def __repr__(self) -> str:
@@ -455,12 +458,28 @@ class Staged(Once):
         self, chosen: Partitioner, by_xla: bool, conservative: bool, explained: bool
     ) -> Propagated:
         """What propagation decides; what another JAX lowered, its own might decide otherwise."""
-        propagated = self._propagated_here(chosen, by_xla, conservative, explained)
         by = self.other_jax(chosen)
+        if by is not None and not by_xla and not conservative:
+            propagated = self._propagated_in_run(chosen)
+            if propagated is not None:
+                return propagated
+        propagated = self._propagated_here(chosen, by_xla, conservative, explained)
         if by is None:
             return propagated
         doubt = Remark("another JAX propagated", str(by), names=((str(self._versions()), 0),))
-        return replace(propagated, doubts=(doubt, *propagated.doubts))
+        notes = propagated.notes
+        if chosen == "shardy" and not conservative:
+            notes = (*notes, Remark("propagation can be kept", str(by)))
+        return replace(propagated, doubts=(doubt, *propagated.doubts), notes=notes)
+
+    def _propagated_in_run(self, chosen: Partitioner) -> Propagated | None:
+        """What a recorded run's own JAX decides; None where that was not kept."""
+        from sdyscope.stages.propagated.recorded_propagation import read_propagation
+
+        file = self.recorded_propagations.get(chosen)
+        if file is None:
+            return None
+        return read_propagation(file, self.lowered[chosen], self.graph(chosen))
 
     @staticmethod
     def _versions() -> Versions:
@@ -786,6 +805,7 @@ class Staged(Once):
         program._meshes_beside = self.meshes
         program._asked, program._wishes = kept, self._wishes
         program.recorded, program._is_as_recorded = self.recorded, self._is_as_recorded
+        program.recorded_propagations = self.recorded_propagations
         # They are of the same modules: what is known of one is known of the other.
         program._graphs, program._read = self._graphs, self._read
         program._annotations = self._annotations

@@ -690,6 +690,8 @@ def _read_recorded(
     compiled = _recorded_compile(folder, program, path)
     if compiled is not None:
         inspection.recorded[program.partitioner] = compiled
+    if program.propagated is not None:
+        inspection.recorded_propagations["shardy"] = folder / program.propagated
     return inspection
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -11,10 +12,14 @@ import click
 from sdyscope.commands import options
 from sdyscope.commands.command_help import Command
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.remarks import Remark
 from sdyscope.process import output
 from sdyscope.terminal.messages import tell
 
 _Partitioner: TypeAlias = Literal["shardy", "gspmd", "both"]
+
+#: Which part of a script's CPU time is spent on propagating its programs.
+_SHARE = 0.05
 
 
 @click.command(
@@ -46,6 +51,12 @@ _Partitioner: TypeAlias = Literal["shardy", "gspmd", "both"]
     is_flag=True,
     help="Add to the run that DIR holds, as when every host of a run records its own process.",
 )
+@click.option(
+    "--propagate/--no-propagate",
+    default=None,
+    help="Keep what propagation decides, for sdyscope with another JAX: of every program of the "
+    "script, or of none. By default as far as a twentieth of the script's CPU time reaches.",
+)
 @options.json("facts.recorded:Record")
 @click.option("--verbose", is_flag=True, help="List what was recorded in each process.")
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, type=click.UNPROCESSED)
@@ -54,6 +65,7 @@ def command(
     partitioner: _Partitioner | None,
     overwrite: bool,
     add: bool,
+    propagate: bool | None,
     as_json: bool,
     verbose: bool,
     words: tuple[str, ...],
@@ -78,14 +90,24 @@ def command(
     command_line = record_run.command_line(words)
     record_run.prepare(folder, overwrite=overwrite, add=add)
     launch = functools.partial(record_run.to_its_end, quiet=as_json)
+    before = record_run.cpu_seconds()
     status = record_run.run(command_line, folder, partitioner or "", launch)
+    seconds = (record_run.cpu_seconds() - before) * _SHARE
+    remarks: tuple[Remark, ...] = ()
     try:
         recording, run = record_run.finish(folder)
+        if propagate or (propagate is None and seconds > record_run.STARTING):
+            from sdyscope.commands import record_propagation  # which takes long to import
+
+            remarks = record_propagation.keep(folder, recording, None if propagate else seconds)
+            recording, run = record_run.finish(folder)
     except SdyscopeError as error:
         if status == 0:
             raise
         tell(f"error: {error}", whole=f"error: {error.position}")
         return _exit_status(status)
+    if propagate:
+        recording = replace(recording, problems=(*recording.problems, *remarks))
     messages = output.messages()
     shown = list(record.summary(recording, str(folder), run))
     if verbose:

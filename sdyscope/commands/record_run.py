@@ -21,6 +21,7 @@ from sdyscope.facts.recorded import (
     INDEX,
     MODULES,
     PROCESSES,
+    PROPAGATED,
     SCHEMA,
     Record,
     RecordedRun,
@@ -41,8 +42,11 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 #: As `terminal.document` does, whose imports take longer than all else that is done for a run.
 _plain = Plain({Remark: remark_text}, {})
 
+#: CPU seconds that the process takes which propagates, until it does.
+STARTING = 1.0
+
 #: The folders of a recorded run.
-_FOLDERS = (PROCESSES, MODULES, COMPILED)
+_FOLDERS = (PROCESSES, MODULES, COMPILED, PROPAGATED)
 
 
 def command_line(
@@ -169,10 +173,8 @@ def run(
         TargetError: it can't be started, or its directory can't be written.
     """
     started = time.time()
-    lines = (
-        folder / PROCESSES / f"run-{socket.gethostname()}-{os.getpid()}-{time.time_ns():x}.jsonl"
-    )
-    _line(
+    lines = lines_file(folder)
+    write_line(
         lines,
         {
             "line": "run",
@@ -186,7 +188,7 @@ def run(
     with locked(folder):
         write_index(folder, read(folder))
     status = launch(command, _environment(folder, partitioner, variables))
-    _line(lines, {"line": "ended", "at": time.time(), "status": status})
+    write_line(lines, {"line": "ended", "at": time.time(), "status": status})
     return status
 
 
@@ -219,13 +221,30 @@ def write_index(folder: Path, record: Record) -> None:
     write_atomically(folder / INDEX, json_text(_plain(record)))
 
 
-def _line(path: Path, what: dict[str, object]) -> None:
+def lines_file(folder: Path) -> Path:
+    """A new file of lines, in the folder of a run."""
+    name = f"run-{socket.gethostname()}-{os.getpid()}-{time.time_ns():x}.jsonl"
+    return folder / PROCESSES / name
+
+
+def write_line(path: Path, what: Mapping[str, object]) -> None:
+    """Adds a line to a file of lines.
+
+    Raises:
+        TargetError: it can't be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)  # a script may have removed it
         with path.open("a") as file:
             file.write(json.dumps(what) + "\n")
     except OSError as error:
         raise TargetError(f"It can't be written: {error.strerror}.", file=path) from error
+
+
+def cpu_seconds() -> float:
+    """CPU seconds that the processes have taken that were started here and have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def _environment(

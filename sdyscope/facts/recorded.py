@@ -27,6 +27,7 @@ SCHEMA: Literal["sdyscope.record/1"] = "sdyscope.record/1"
 
 #: What a recorded folder consists of; anything else in it is somebody else's.
 INDEX, PROCESSES, MODULES, COMPILED = "record.json", "processes", "modules", "compiled"
+PROPAGATED = "propagated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,8 @@ class RecordedProgram:
         processes: names of the processes it was seen in.
         versions: the JAX that lowered it.
         compiled: what its own compiler made of it; null where that was not recorded.
+        propagated: file with what the JAX that lowered it propagates under Shardy, in the folder;
+            null where that was not kept.
     """
 
     label: str
@@ -197,6 +200,7 @@ class RecordedProgram:
     processes: tuple[str, ...]
     versions: Versions
     compiled: RecordedCompile | None
+    propagated: str | None = None
 
     @property
     def is_eager(self) -> bool:
@@ -336,11 +340,23 @@ class _Compiled(_Written, tag="compiled"):
     device_runs: DeviceRuns = ()
 
 
+class _Propagated(_Written, tag="propagated"):
+    module: str
+    jax: str
+    jaxlib: str
+    file: str = ""
+    failed: str = ""
+
+    @property
+    def key(self) -> tuple[str, Versions]:
+        return self.module, Versions(self.jax, self.jaxlib)
+
+
 class _Problem(_Written, tag="problem"):
     what: str
 
 
-_AnyLine: TypeAlias = _Run | _Ended | _Process | _Lowered | _Compiled | _Problem
+_AnyLine: TypeAlias = _Run | _Ended | _Process | _Lowered | _Compiled | _Propagated | _Problem
 
 #: What a line that is none raises: no JSON, another form, no UTF-8, nested too deep.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -496,12 +512,20 @@ def _programs(
 ) -> list[RecordedProgram]:
     """One for each module, in the order in which they were first seen."""
     seen: dict[tuple[str, str], list[tuple[_Lowered | _Compiled, str]]] = defaultdict(list)
+    propagated: dict[tuple[str, Versions], _Propagated] = {}
     for line, process in events:
         if isinstance(line, _Lowered | _Compiled):
             seen[line.module, line.name].append((line, process))
+        elif isinstance(line, _Propagated):
+            propagated[line.key] = line
     programs = []
     for (_, name), lines in seen.items():
         program = _program(name, lines, versions)
+        kept = propagated.get((_module(program, "shardy"), program.versions))
+        if kept is not None and kept.file:
+            program = replace(program, propagated=f"{PROPAGATED}/{kept.file}.json")
+        elif kept is not None:
+            problems.append(Remark("propagation not kept", program.name, other=kept.failed))
         outside = [file for file in _files(program) if not _is_inside(folder, file)]
         if outside:
             problems.append(Remark("file outside", program.name, other=outside[0][:_NAMED]))
@@ -520,9 +544,17 @@ def _programs(
         if compiled is not None and not (folder / compiled.file).is_file():
             problems.append(Remark("compiled program gone", program.name, other=compiled.file))
             compiled = None
+        if program.propagated is not None and not (folder / program.propagated).is_file():
+            problems.append(Remark("propagation gone", program.name, other=program.propagated))
+            program = replace(program, propagated=None)
         if program.partitioner in there:
             programs.append(replace(program, modules=there, compiled=compiled))
     return programs
+
+
+def _module(program: RecordedProgram, partitioner: Partitioner) -> str:
+    """What its module for a partitioner is called in lines; empty where it has none."""
+    return Path(program.modules.get(partitioner, "")).stem
 
 
 #: What the recorder calls a file: a folder, and the digest of what is in it.
@@ -535,6 +567,8 @@ def _files(program: RecordedProgram) -> Iterator[str]:
     yield from program.modules.values()
     if program.compiled is not None:
         yield program.compiled.file
+    if program.propagated is not None:
+        yield program.propagated
 
 
 def _is_inside(folder: Path, file: str) -> bool:

@@ -50,6 +50,7 @@ RemarkKind: TypeAlias = Literal[
     "several uses",
     "never called",
     "decided otherwise",
+    "propagation can be kept",
     "unread origins",
     "no origins",
     "no steps",
@@ -125,6 +126,9 @@ RemarkKind: TypeAlias = Literal[
     "file outside",
     "module gone",
     "compiled program gone",
+    "propagation gone",
+    "propagation not kept",
+    "propagation of another JAX",
     # of a run
     "not fetched",
     # of a script that is run again
@@ -177,14 +181,15 @@ class PropagationSource:
     """What a propagation was taken from.
 
     Attributes:
-        kind: Shardy's passes in this process or in that of another JAX, the dump of XLA's compiler,
-            or the lowered module, as XLA does not propagate for one partition.
+        kind: Shardy's passes in this process, in that of another JAX, or as a recorded run's own
+            JAX ran them; the dump of XLA's compiler; or the lowered module, as XLA does not
+            propagate for one partition.
         jax: whose passes.
         devices: for how many CPU devices XLA compiled.
         dump: name of the dump.
     """
 
-    kind: Literal["passes", "passes elsewhere", "dump", "lowered module"]
+    kind: Literal["passes", "passes elsewhere", "recorded", "dump", "lowered module"]
     jax: str = ""
     devices: int = 0
     dump: str = ""

@@ -42,6 +42,10 @@ def summary(record: Record, folder: str, run: RecordedRun) -> Iterator[Paragraph
         yield Paragraph(sentence, "warning")
     if record.programs:
         yield Paragraph(f"{folder}: {totals(record)}; sdyscope show {folder} lists them")
+        kept = sum(program.propagated is not None for program in record.own)
+        if kept:
+            of = f"{kept:,} of {counted(len(record.own), 'program')}"
+            yield Paragraph(f"What propagation decides is kept of {of}.", "muted")
     else:
         said = [f"{folder}: JAX compiled nothing in the processes that were recorded."]
         if not run.status:  # else that is why

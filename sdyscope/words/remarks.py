@@ -34,6 +34,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "{said} Shardy ran on the ops in JAX's order instead; XLA may decide differently."
     ),
     "another JAX propagated": "{said} lowered it, and {names} propagated it.",
+    "propagation can be kept": "With record --propagate a run keeps what {said} itself decides.",
     "another JAX compiled": "{said} lowered it, and this JAX compiled it.",
     "another platform compiled": (
         "The recorded run compiled it for {said}, and this is for {other}; --on names hardware."
@@ -98,6 +99,10 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     "file outside": "{said} is left out: {other} is outside this directory.",
     "module gone": "{said} has no module for {names} any more: {other} is gone.",
     "compiled program gone": "The compiled {said} is gone: {other}.",
+    "propagation gone": "What its own JAX propagates of {said} is gone: {other}.",
+    "propagation not kept": "What propagation decides for {said} is not kept: {other}",
+    "propagation of another JAX": "What propagation decides is kept of programs of {other}, "
+    "sdyscope's own, and not of those of {said}.",
     "not fetched": "{said} can't be fetched whole, so it is not compared: {other}",
     "simplified before": (
         "This is what XLA's CPU compiler propagates; that of {said} may simplify the program first."
@@ -355,6 +360,8 @@ def propagation_source_clause(source: PropagationSource) -> str:
             return f"Shardy's passes of JAX {source.jax}, run here"
         case "passes elsewhere":
             return f"Shardy's passes of JAX {source.jax}, run in its own process"
+        case "recorded":
+            return f"Shardy's passes of JAX {source.jax}, run when it was recorded"
         case "dump":
             return f"XLA's dump of a compile for {source.devices} CPU devices"
         case "lowered module":

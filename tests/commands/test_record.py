@@ -76,7 +76,8 @@ def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("recorded")
     done = {
         "before": record(
-            root / "before", root / "train.py", "--partitioner", "both", end="sys.exit(3)"
+            root / "before", root / "train.py", "--partitioner", "both", "--propagate",
+            end="sys.exit(3)",
         ),
         "after": record(
             root / "after", root / "train.py", constraint='"data"', sizes=(8, 32),
@@ -100,6 +101,7 @@ def test_the_script_runs_as_it_would(recorded):
     assert (before.returncode, before.stdout) == (3, "trained\n")
     assert "The script ended with exit status 3.\n" in before.stderr
     assert "before: 4 programs, compiled 4 times in " in " ".join(before.stderr.split())
+    assert "What propagation decides is kept of 2 of 4 programs." in before.stderr
     assert after.returncode == 128 + signal.SIGKILL
     assert "The script was ended by SIGKILL.\n" in after.stderr
     assert "after: 4 programs, compiled 4 times in " in " ".join(after.stderr.split())
@@ -601,10 +603,26 @@ def test_what_another_jax_made_is_not_made_again(sdyscope, recorded, runs):
     here = sdyscope("comms", program, "--on", "cpu:8", "--strict", "--partitioner", "shardy")
     assert here.status == 1
     assert "approximate, as compiled: JAX 0.9.9 lowered it, and this JAX compiled it" in here.out
-    done = sdyscope("propagate", program, "--json", "--partitioner", "shardy")
-    (propagated,) = done.document("propagate")["propagations"]
+    # What its own JAX propagates was kept: by its own numbers, whoever reads them.
+    words = ("propagate", program, "--partitioner", "shardy")
+    (propagated,) = sdyscope(*words, "--json").document("propagate")["propagations"]
+    (own,) = sdyscope("propagate", "before:train_step.1", *words[2:], "--json").document(
+        "propagate"
+    )["propagations"]
+    assert (propagated["exactness"], own["exactness"]) == ("exact", "exact")
+    assert {**propagated, "source": None} == {**own, "source": None}
+    said = sdyscope(*words, columns=200).out.splitlines()[0]
+    assert said.endswith(f"passes of JAX {jax.__version__}, run when it was recorded")
+    # Edited it is another program, which this JAX propagates; so is an older recording's.
+    wish = ("--set-sharding", "batch=P(None, 'data')")
+    edited = sdyscope("explain", program, "result", *wish, *words[2:])
+    assert "JAX 0.9.9 lowered it, and JAX 0." in " ".join(edited.out.split()), edited.err
+    shutil.rmtree(root / "other" / "propagated")
+    assert "What its own JAX propagates of train_step is gone" in sdyscope("show", "other").out
+    (propagated,) = sdyscope(*words, "--json").document("propagate")["propagations"]
     assert propagated["exactness"] == "approximate"
     assert "JAX 0.9.9 lowered it" in str(propagated)
+    assert "With record --propagate a run keeps what JAX 0.9.9 itself" in sdyscope(*words).out
     # An older recording has not what it was compiled to: it is compiled here, and that is said.
     shutil.rmtree(root / "other" / "compiled")
     words = ("comms", program, "--strict", "--partitioner", "shardy")

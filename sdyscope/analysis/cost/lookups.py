@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
+from sdyscope.analysis.cost.counters import IndexPlaces
 from sdyscope.graph import OpGraph, ValueId
 from sdyscope.graph.op_kinds import BRANCHES, LOOPS, REGIONS, TERMINATORS
 from sdyscope.walk import reached
@@ -17,44 +18,38 @@ _PARTLY: Final = {*_WRITERS, "stablehlo.dynamic_slice", "stablehlo.gather"}
 #: Ops that pass on what they are given to regions, functions, or whoever called.
 _BOUNDARIES: Final = {"func.call", *LOOPS, *BRANCHES, *REGIONS, *TERMINATORS}
 
-_Place = tuple[ValueId, bool]
-"""A value, and whether it is inside a loop that was given it."""
-
 
 def looked_up(graph: OpGraph) -> tuple[str, ...]:
-    """The paths of the arguments of which nothing reads all, in order.
+    """The paths of the arguments of which nothing reads all for certain, in order.
 
-    A loop that slices what it is given is taken to read all of it: a scan reads each layer once.
+    A loop reads all of what it slices where it counts to the end of it, as a scan over layers.
     """
     if graph.main is None:
         return ()
-    across: dict[ValueId, list[_Place]] = {}
-    for kind, value, other in graph.crossings():
-        parent = graph.ops[other[0]].parent
-        is_loop = kind == "region" and parent is not None and graph.ops[parent].kind in LOOPS
-        across.setdefault(value, []).append((other, is_loop))
+    across: dict[ValueId, list[ValueId]] = {}
+    for _, value, other in graph.crossings():
+        across.setdefault(value, []).append(other)
+    places = IndexPlaces(graph)
 
-    def passed_on(place: _Place) -> Iterator[_Place]:
-        value, in_loop = place
-        for other, is_loop in across.get(value, ()):
-            yield other, in_loop or is_loop
+    def passed_on(value: ValueId) -> Iterator[ValueId]:
+        yield from across.get(value, ())
         for user, operand in graph.users(value):
             op = graph.ops[user]
             if op.is_form:
-                yield (user, operand if len(op.types) > 1 else 0), in_loop
+                yield (user, operand if len(op.types) > 1 else 0)
             elif op.kind in _WRITERS and not operand:
-                yield (user, 0), in_loop
+                yield (user, 0)
 
-    def is_read_whole(place: _Place) -> bool:
-        value, in_loop = place
+    def is_read_whole(value: ValueId) -> bool:
         sliced = 0
         for user, operand in graph.users(value):
             op = graph.ops[user]
             match op.kind:
                 case "stablehlo.slice":
                     sliced += _elements(graph, (user, 0))
-                case "stablehlo.dynamic_slice" if in_loop:
-                    return True
+                case "stablehlo.dynamic_slice" if not operand:
+                    indices = graph.operand_values[user][1:]
+                    sliced += _elements(graph, (user, 0)) * places(indices)
                 case kind if kind in _PARTLY:
                     if operand:
                         return True
@@ -67,7 +62,7 @@ def looked_up(graph: OpGraph) -> tuple[str, ...]:
         argument.name or f"argument {argument.index}"
         for argument in graph.main.arguments
         if graph.users((argument.node, 0))
-        and not any(map(is_read_whole, reached([((argument.node, 0), False)], passed_on)))
+        and not any(map(is_read_whole, reached([(argument.node, 0)], passed_on)))
     )
 
 

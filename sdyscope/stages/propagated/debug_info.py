@@ -73,19 +73,42 @@ def begin(asked: Propagation) -> Answer:
     return _worker.begin(_request(asked.bytecode, asked.explained))
 
 
-def debug_info(
-    asked: Propagation, graph: OpGraph, lowered: OpGraph, begun: Answer | None = None
-) -> DebugInfo:
-    """The origins and steps of a propagation.
+class WrittenDown(NamedTuple):
+    """What Shardy wrote down of a propagation, as it wrote it.
+
+    Attributes:
+        answer: where what stands; None where it wrote nothing.
+        has_origins: whether that is with origins.
+        notes: why it is not, or why there is nothing.
+    """
+
+    answer: debug_info_child.DebugInfoAnswer | None
+    has_origins: bool
+    notes: tuple[Remark, ...] = ()
+
+
+def written_down(asked: Propagation, begun: Answer | None = None) -> WrittenDown:
+    """What Shardy writes down of a propagation.
 
     Args:
         asked: what was propagated.
-        graph: op graph of the module after propagation.
-        lowered: that of the module that it was made of, whose ops its tags name.
         begun: what waits for the answer, where that has begun.
     """
     notes: list[Remark] = []
     answer, has_origins = _answer(asked, notes, begun)
+    return WrittenDown(answer, has_origins, tuple(notes))
+
+
+def debug_info(written: WrittenDown, graph: OpGraph, lowered: OpGraph) -> DebugInfo:
+    """The origins and steps of a propagation.
+
+    Args:
+        written: what Shardy wrote down of it.
+        graph: op graph of the module after propagation.
+        lowered: that of the module that it was made of, whose ops its tags name.
+    """
+    answer, has_origins = written.answer, written.has_origins
+    notes = list(written.notes)
     marked = Marked() if answer is None else marked_on(answer, graph)
     if answer is not None and marked.missing:
         ops = len(graph.without_results())

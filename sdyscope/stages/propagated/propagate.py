@@ -13,7 +13,7 @@ import io
 import re
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from sdyscope.annotations import num_partitions
 from sdyscope.errors import CompilerError
@@ -28,7 +28,13 @@ from sdyscope.stages.align.tags import copy, tag
 from sdyscope.stages.align.values import aligned_values
 from sdyscope.stages.lowered.axis_names import garbled_axes
 from sdyscope.stages.lowered.lower import LoweredModule
-from sdyscope.stages.propagated.debug_info import begin, debug_info, propagation_of
+from sdyscope.stages.propagated.debug_info import (
+    WrittenDown,
+    begin,
+    debug_info,
+    propagation_of,
+    written_down,
+)
 from sdyscope.stages.propagated.hlo_order import inline_named
 from sdyscope.stages.propagated.passes import run_guarded, through_hlo_guarded
 from sdyscope.stages.propagated.propagated_text import propagated_text
@@ -68,6 +74,36 @@ def propagate(
 def _propagate(
     lowered: LoweredModule, graph: OpGraph, conservative: bool, explained: bool
 ) -> Propagated:
+    decided = decide(lowered, graph, conservative=conservative, explained=explained)
+    return propagated_of(
+        lowered,
+        graph,
+        build(decided.module, named=False),
+        source=PropagationSource("passes", jax=compat.version()),
+        doubts=decided.doubts,
+        written=decided.written,
+        read_text=partial(propagated_text, decided.module),
+    )
+
+
+class ShardyModule(NamedTuple):
+    """A module after Shardy's propagation.
+
+    Attributes:
+        module: the ``ir.Module`` after propagation, with the tags of the lowered module's ops.
+        doubts: why XLA might decide otherwise.
+        written: waits for what Shardy writes down of it.
+    """
+
+    module: Any
+    doubts: tuple[Remark, ...]
+    written: Callable[[], WrittenDown]
+
+
+def decide(
+    lowered: LoweredModule, graph: OpGraph, *, conservative: bool = False, explained: bool = False
+) -> ShardyModule:
+    """Runs Shardy's propagation; the arguments, and what it raises, are those of ``propagate``."""
     module, doubts = imported(
         lowered,
         graph,
@@ -77,24 +113,47 @@ def _propagate(
     asked = propagation_of(module, conservative=conservative)
     begun = begin(asked) if explained else None
     module = run_guarded(module, *asked.passes, bytecode=asked.bytecode)
-    after = build(module, named=False)
+    return ShardyModule(module, tuple(doubts), partial(written_down, asked, begun))
+
+
+def propagated_of(
+    lowered: LoweredModule,
+    graph: OpGraph,
+    after: OpGraph,
+    *,
+    source: PropagationSource,
+    doubts: tuple[Remark, ...],
+    written: Callable[[], WrittenDown],
+    read_text: Callable[[], str],
+) -> Propagated:
+    """The values of a lowered module in what Shardy made of it.
+
+    Args:
+        lowered: the module.
+        graph: its op graph.
+        after: op graph of the module after propagation, with the tags of ``graph``.
+        source: what that was taken from.
+        doubts: why XLA might decide otherwise.
+        written: waits for what Shardy writes down of its propagation.
+        read_text: writes the module after propagation for people.
+    """
     count = max(lowered.num_devices, num_partitions(graph))
     alignment = align(graph, after)
-    read = cache(partial(debug_info, asked, after, graph, begun))
+    read = cache(lambda: debug_info(written(), after, graph))
     values, counts, notes = aligned_values(
         alignment, graph, after, count, lambda value, sharding: read().origins(value, sharding)
     )
     return Propagated(
         partitioner="shardy",
-        source=PropagationSource("passes", jax=compat.version()),
+        source=source,
         graph=after,
         values=values,
         counts=counts,
-        doubts=tuple(doubts),
+        doubts=doubts,
         not_aligned=tuple(sorted(alignment.retyped)),
         notes=notes,
         read_debug_info=read,
-        read_text=partial(propagated_text, module),
+        read_text=read_text,
     )
 
 

@@ -44,5 +44,39 @@ def test_what_is_also_read_whole_is_not():
     # A scan reads each layer once.
     layers = jax.ShapeDtypeStruct((3, 8, 8), jnp.float32)
     x = jax.ShapeDtypeStruct((4, 8), jnp.float32)
-    scanned = lambda w, x: jax.lax.scan(lambda h, w: (h @ w, None), x, w)[0]  # noqa: E731
-    assert names(scanned, layers, x) == ()
+    for reverse in (False, True):
+        scanned = lambda w, x: jax.lax.scan(  # noqa: E731
+            lambda h, w: (h @ w, None),
+            x,
+            w,
+            reverse=reverse,  # noqa: B023
+        )[0]
+        assert names(scanned, layers, x) == ()
+        assert names(jax.grad(lambda w, x: scanned(w, x).sum()), layers, x) == ()  # noqa: B023
+
+
+def test_a_loop_reads_what_it_counts_to():
+    layers, x = jax.ShapeDtypeStruct((6, 8, 8), jnp.float32), TABLE
+
+    def counted(first, limit, of=lambda i: i):
+        body = lambda w: lambda i, h: h @ w[of(i)]  # noqa: E731
+        return lambda w, x: jax.lax.fori_loop(first, limit, body(w), x)
+
+    assert names(counted(0, 6), layers, x) == ()
+    assert names(counted(0, 6, lambda i: 5 - i), layers, x) == ()
+    assert names(counted(2, 6), layers, x) == ("w",)
+    assert names(counted(0, 6, lambda i: i // 2), layers, x) == ("w",)
+    # Two loops count together.
+    nested = lambda w, x: jax.lax.fori_loop(  # noqa: E731
+        0, 3, lambda i, h: jax.lax.fori_loop(0, 2, lambda j, h: h @ w[2 * i + j], h), x
+    )
+    assert names(nested, layers, x) == ()
+    # How far is not known before it runs.
+    ragged = lambda w, x, n: jax.lax.fori_loop(0, n, lambda i, h: h @ w[i], x)  # noqa: E731
+    assert names(ragged, layers, x, IDS.update(shape=())) == ("w",)
+
+
+def test_a_loop_looks_up_where_data_say():
+    table = jax.ShapeDtypeStruct((8,), jnp.int32)
+    step = lambda table, i: jax.lax.scan(lambda i, _: (table[i],) * 2, i, None, 100)  # noqa: E731
+    assert names(step, table, IDS.update(shape=())) == ("table",)
