@@ -15,6 +15,7 @@ from sdyscope.analysis.diff.sides import (
     compiled_ends,
     labels_of,
     lowered_between,
+    notes_between,
     propagated_between,
 )
 from sdyscope.analysis.diff.stages import ComparedStages
@@ -75,7 +76,7 @@ from sdyscope.words.memory import part_text
 from sdyscope.words.origins import origin_text
 from sdyscope.words.paths import shortened
 from sdyscope.words.places import shown_name
-from sdyscope.words.remarks import remark_text
+from sdyscope.words.remarks import remark_text, remark_texts
 from sdyscope.words.sharding import open_text, placed_text, short, told_apart
 from sdyscope.words.snapshots import (
     IN_BOTH,
@@ -135,7 +136,8 @@ def differences(
         else _or_reason(lambda: compiled_between(inspection, two, on=on, other_on=other_on)),
     }
     across: Across = "partitioners" if two is None else "programs"
-    return _titled(inspection.name, across, labels, stages, pool)
+    notes = remark_texts(notes_between(inspection, two))
+    return {**_titled(inspection.name, across, labels, stages, pool), "notes": list(notes)}
 
 
 _Stages: TypeAlias = Mapping[str, AnyDiff | str]

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from sdyscope.analysis.diff.sides import notes_between
 from sdyscope.commands import snapshot_diff
 from sdyscope.facts.differences import LoneMesh, LoweredDiff
 from sdyscope.hardware.names import parse_hardware
@@ -17,6 +18,7 @@ from sdyscope.page.columns import Pool
 from sdyscope.snapshots import write
 from sdyscope.targets import resolve
 from sdyscope.words.differences import compiled_verdict, propagated_verdict
+from sdyscope.words.remarks import remark_texts
 
 pytestmark = pytest.mark.compiles
 
@@ -196,6 +198,28 @@ def test_ops_that_differ_are_a_table(open_page):
     page = open_page(report_page.differences_page(one, two, "Not compiled."), "")
     assert "stablehlo.tanh" in page.inner_text("[aria-label='Ops that differ']")
     assert "[object" not in page.inner_text("main")
+
+
+def test_what_is_noted_of_a_comparison_is_on_the_page(open_page):
+    """As the terminal says it: one of the two has another name for an axis."""
+    sides = [
+        inspect(
+            jax.jit(jnp.tanh),
+            jax.ShapeDtypeStruct(
+                (4,),
+                jnp.float32,
+                sharding=jax.sharding.NamedSharding(
+                    jax.sharding.AbstractMesh((2,), (axis,)), jax.sharding.PartitionSpec(axis)
+                ),
+            ),
+            partitioners=("shardy",),
+        )
+        for axis in ("data", "rows")
+    ]
+    (note,) = remark_texts(notes_between(*sides))
+    assert "rows" in note
+    page = open_page(report_page.differences_page(*sides, "Not compiled."), "")
+    assert note in page.locator(".note").all_inner_texts()
 
 
 @pytest.fixture(scope="module")

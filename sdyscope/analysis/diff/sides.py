@@ -98,7 +98,7 @@ def notes_between(first: Staged, second: Staged | None) -> Iterator[Remark]:
     if changed:
         names = tuple((name, 0) for name in changed)
         yield Remark("axis names", first.name, names=names, other=", ".join(changed.values()))
-    if not (first.is_compiled or second.is_compiled):
+    if not (first.is_compiled or second.is_compiled) and first.lowered and second.lowered:
         left, right = map(_lowered_by, (first, second))
         if left != right:
             yield Remark("lowered by two JAX", left, other=right)
