@@ -80,6 +80,7 @@ RemarkKind: TypeAlias = Literal[
     "no rule",
     "unknown calls",
     "between blocks",
+    "products moved",
     "looked up",
     "no bytes",
     "not told",

@@ -140,6 +140,10 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "What XLA may send where these compute or move along a sharded dimension, or it does not "
         "partition them, is not predicted: {names}."
     ),
+    "products moved": (
+        "In {products}, Shardy moves one operand and the result, which is less than the other "
+        "operand. XLA's partitioner mostly gathers that one: up to {size} instead."
+    ),
     "looked up": "Counted whole, but perhaps read only in part: {names}.",
     "no bytes": "Values of these types count as 0 bytes: {names}.",
     "not told": (
@@ -312,6 +316,7 @@ def remark_text(remark: Remark | str) -> str:
         arguments="1 of the arguments" if is_one else f"{count} of the arguments",
         constraints=counted(count, "constraint"),
         collectives=counted(count, "collective"),
+        products=counted(count, "product"),
         trials=counted(count, "edit that was tried", "edits that were tried"),
         are="is" if is_one else "are",
         they="it" if is_one else "they",

@@ -24,7 +24,7 @@ from sdyscope.formatters import Summarized
 from sdyscope.graph import OpGraph
 from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL
 from sdyscope.hlo import Shape, UnreadLine
-from sdyscope.stages.compiled.explicit_collectives import ControlFlow
+from sdyscope.stages.compiled.explicit_collectives import ControlFlow, MovedProducts
 from sdyscope.values.dtypes import hlo_dtype
 from sdyscope.values.explicit_collectives import AllToAllParamList, AxisRefList, ListOfAxisRefLists
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
@@ -150,6 +150,7 @@ class Predictor:
                 *_counted("no rule", explicit.without_rule),
                 *_counted("unknown calls", explicit.unknown_calls),
                 *_counted("between blocks", explicit.between_blocks),
+                *_moved_products(explicit.moved_products),
                 *reader.notes(),
             ),
         )
@@ -194,6 +195,12 @@ def _main_mesh(collectives: ExplicitCollectives) -> Mesh | None:
 
 def _counted(kind: RemarkKind, counts: Mapping[str, int]) -> tuple[Remark, ...]:
     return (Remark(kind, names=tuple(sorted(counts.items()))),) if counts else ()
+
+
+def _moved_products(products: MovedProducts) -> tuple[Remark, ...]:
+    if not products.count:
+        return ()
+    return (Remark("products moved", count=products.count, of=products.bytes),)
 
 
 class _Reader:

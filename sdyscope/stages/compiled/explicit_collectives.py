@@ -85,6 +85,29 @@ class ControlFlow:
 
 
 @dataclass(frozen=True, slots=True)
+class MovedProducts:
+    """Products of which Shardy moves an operand and the result, and not the other operand.
+
+    Both operands are sharded over the same axes, on dimensions that do not meet, as a batch and
+    weights over `fsdp`: where the batch is smaller, that is what Shardy moves. XLA's partitioner
+    leaves the result where it is decided to be, and gathers the other operand.
+
+    Attributes:
+        count: how many there are, by how often a run computes them.
+        bytes: what a device sends to gather the other operands, by ring algorithms.
+    """
+
+    count: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: MovedProducts) -> MovedProducts:
+        return MovedProducts(self.count + other.count, self.bytes + other.bytes)
+
+    def __mul__(self, times: int) -> MovedProducts:
+        return MovedProducts(self.count * times, self.bytes * times)
+
+
+@dataclass(frozen=True, slots=True)
 class ExplicitCollectives:
     """What was found in a module.
 
@@ -101,6 +124,7 @@ class ExplicitCollectives:
         not_understood: what could not be read, one sentence each.
         flops: floating-point operations of a device in the matmuls of one run.
         control_flow: what of it may run more often, or not at all.
+        moved_products: the products that XLA's partitioner mostly computes otherwise.
     """
 
     collectives: tuple[ExplicitCollective, ...]
@@ -113,3 +137,4 @@ class ExplicitCollectives:
     unknown_calls: dict[str, int] = field(default_factory=dict)
     between_blocks: dict[str, int] = field(default_factory=dict)
     control_flow: ControlFlow = field(default_factory=ControlFlow)
+    moved_products: MovedProducts = field(default_factory=MovedProducts)

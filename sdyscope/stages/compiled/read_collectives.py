@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.sharded import byte_count
 from sdyscope.graph.custom_calls import (
     CUSTOM_PARTITIONING,
     RAGGED_ALL_TO_ALL,
@@ -31,12 +32,17 @@ from sdyscope.stages.compiled.explicit_collectives import (
     ControlFlow,
     ExplicitCollective,
     ExplicitCollectives,
+    MovedProducts,
     Value,
 )
 from sdyscope.stages.compiled.value_shardings import ValueReader
 from sdyscope.stages.propagated.mlir_ops import FRONTEND, owner
 from sdyscope.syntax import shardy
-from sdyscope.values.explicit_collectives import AxisRefList
+from sdyscope.values.explicit_collectives import (
+    AllToAllParamList,
+    AxisRefList,
+    ListOfAxisRefLists,
+)
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.passing import passes
 from sdyscope.values.sharding import TensorSharding
@@ -50,6 +56,9 @@ _SHARDY: Final[Mapping[str, tuple[str, Callable[[str], Axes] | None]]] = {
     "sdy.collective_permute": ("", None),
     "sdy.reduce_scatter": ("reduce_scatter_axes", shardy.parse_list_of_axis_ref_lists),
 }
+
+#: What brings the blocks of a value to where they are needed.
+_MOVING: Final = frozenset({"sdy.all_gather", "sdy.all_to_all", "sdy.reduce_scatter"})
 
 #: Collectives that a program writes itself.
 _WRITTEN = frozenset(
@@ -96,6 +105,7 @@ class _Function:
     collectives: list[ExplicitCollective] = field(default_factory=list)
     calls: list[tuple[str, _Times, Location]] = field(default_factory=list)
     flops: int = 0
+    moved: MovedProducts = field(default_factory=MovedProducts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +176,7 @@ def read_collectives(module: Any, readers: Readers) -> ExplicitCollectives:
             reader.unknown_calls,
             reader.between_blocks,
             reader.control_flow,
+            reader.moved_products(name),
         )
 
 
@@ -266,6 +277,7 @@ class _Reader:
             else:
                 if name in MATMULS:
                     function.flops += times.count * self.matmul(operation)
+                    function.moved += self.moved_product(operation) * times.count
                 elif name.startswith("stablehlo.") and name != _CUSTOM_CALL:
                     self.ruled.add(name)
                 called = f"custom_call {target}" if target else name
@@ -405,6 +417,45 @@ class _Reader:
         return function.flops + sum(
             times.count * self.flops(callee) for callee, times, _ in function.calls
         )
+
+    def moved_products(self, name: str) -> MovedProducts:
+        """The products of a function, and of those it calls, that XLA computes otherwise."""
+        function = self.functions.get(name, _Function())
+        called = (self.moved_products(callee) * times.count for callee, times, _ in function.calls)
+        return sum(called, function.moved)
+
+    def moved_product(self, operation: Any) -> MovedProducts:
+        """A matmul, if one operand and its result are moved over axes that the other has, too."""
+        (result,) = operation.results
+        back = {axis for use in result.uses for axis in self.moved_over(use.owner)}
+        for operand, other in (operation.operands, (*operation.operands,)[::-1]) if back else ():
+            over = self.moved_over(owner(operand)) & back
+            sharding = self.values.sharding_of(other)
+            if sharding is None or not over:
+                continue
+            own = [axis for axis in sharding.axes() if axis in over]
+            held = byte_count(self.block_of(other), self.values.value(other).type.dtype)
+            if own and held is not None:
+                mesh = sharding.mesh
+                mesh = self.meshes[mesh] if isinstance(mesh, str) else mesh
+                return MovedProducts(1, held * (math.prod(map(mesh.axis_size, own)) - 1))
+        return MovedProducts()
+
+    def moved_over(self, operation: Any) -> set[AxisRef]:
+        """The axes of a collective of Shardy's that moves a value; none for any other op."""
+        name = "" if operation is None else operation.operation.name
+        if name not in _MOVING:
+            return set()
+        attribute, parse = _SHARDY[name]
+        assert parse is not None
+        try:
+            written = parse(self.values.text(operation.attributes[attribute]))
+        except SdyscopeError:
+            return set()  # It is listed where the collective is read.
+        if isinstance(written, ListOfAxisRefLists):
+            return {axis for each in written.lists for axis in each.axes}
+        assert isinstance(written, AllToAllParamList)
+        return {axis for param in written.params for axis in param.axes}
 
     def is_sharded(self, operation: Any) -> bool:
         """Whether an op takes a sharded value."""

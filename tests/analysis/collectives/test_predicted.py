@@ -384,7 +384,49 @@ def test_fsdp_gathers_weights_and_scatters_gradients(devices, scale):
     assert program.result_bytes == weights // devices
 
 
+def moved(prediction):
+    """Of each remark on products that XLA computes otherwise: how many, and bytes of operands."""
+    notes = prediction.collectives.notes
+    return [(note.count, note.of) for note in notes if note.kind == "products moved"]
+
+
+def test_products_with_fewer_rows_than_weights_are_those_that_xla_computes_otherwise():
+    mesh, share = abstract(fsdp=8), 7 * WIDTH * HIDDEN * 4 // 8
+    few, many = (
+        train_step(mesh, ("fsdp",), (None, "fsdp"), ("fsdp",), rows) for rows in (8, 8 * HIDDEN)
+    )
+    assert moved(many) == []
+    ((count, size),) = moved(few)
+    assert (size, count > LAYERS) == (count * share, True)
+    text = remark_texts(few.collectives.notes)[-1]
+    assert text.startswith(f"In {count} products, Shardy moves one operand and the result")
+    # Over the axes of tensor parallelism nothing is moved there and back.
+    for first, second, batch in (((None, "model"), ("model",), ()), ((), (), ("model",))):
+        assert moved(train_step(abstract(model=8), first, second, batch, 8)) == []
+
+
 # --- against the compiler -------------------------------------------------------------------------
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("times", [1, 5])
+def test_xla_gathers_what_shardy_leaves(times):
+    mesh = abstract(fsdp=8)
+
+    def step(w, x):
+        body = lambda x, _: (constrain(jnp.tanh(x @ w), mesh, "fsdp"), None)  # noqa: E731
+        return jax.lax.scan(body, x, None, length=times)[0]
+
+    inputs = array(mesh, (64, 64), "fsdp"), array(mesh, (8, 64), "fsdp")
+    inspection = Inspection(Program("step", jax.jit(step), inputs), ("shardy",))
+    prediction = inspection.predicted_collectives()
+    assert "all-gather" not in prediction.collectives.by_kind
+    assert moved(prediction) == [(times, times * 7 * 64 * 64 * 4 // 8)]
+    compiled = inspection.collectives(origins=False)
+    assert set(compiled.by_kind) == {"all-gather"}
+    # Compiled, it gathers a weight once that no trip of the loop changes.
+    assert compiled.total.sent in (7 * 64 * 64 * 4 // 8, times * 7 * 64 * 64 * 4 // 8)
+
 
 #: Meshes with the specs of two weights and of the batch: FSDP, with tensor parallelism, hybrid.
 FSDP = {
