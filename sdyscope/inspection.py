@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from sdyscope.analysis.collectives.predicted import PredictedCollectives
     from sdyscope.analysis.collectives.read import Collectives
     from sdyscope.analysis.cost.cost import Cost
-    from sdyscope.analysis.diff.compiled import CompiledDiff
     from sdyscope.analysis.fix.effort import Effort
     from sdyscope.analysis.fix.values import Fix
     from sdyscope.analysis.memory.memory import Memory
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.trials.cost import Rates
     from sdyscope.analysis.verify.audited import VerifyDocument
     from sdyscope.facts.calibration import Calibration
-    from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
+    from sdyscope.facts.differences import CompiledDiff, LoweredDiff, PropagatedDiff
     from sdyscope.facts.over_time import MemoryOverTime
     from sdyscope.facts.zero import TrainingState
     from sdyscope.lint import LogicalAxes
@@ -349,11 +348,7 @@ class Inspection(Staged, Displayed):
         """
         from sdyscope.analysis.diff.sides import compiled_between
 
-        diff = compiled_between(self, other, partitioner, on, other_on)
-        for side in (diff.a, diff.b):
-            if side.error is not None:
-                raise side.error
-        return diff
+        return compiled_between(self, other, partitioner, on, other_on, of_both=True)
 
     def snapshot(
         self,

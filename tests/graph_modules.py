@@ -8,21 +8,13 @@ import numpy
 from jax import lax
 from jax._src.interpreters import mlir
 from jax._src.lib.mlir import ir
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+from tests.programs import AUTO, array, on
+
 PARTITIONERS = ("shardy", "gspmd")
 #: More than MLIR prints one by one.
 NUMBERS = numpy.linspace(-3, 5, 150, dtype=numpy.float32).reshape(3, 50)
-
-
-def on(*spec):
-    return NamedSharding(MESH, P(*spec))
-
-
-def array(shape, *spec, dtype=jnp.float32):
-    return jax.ShapeDtypeStruct(shape, dtype, sharding=on(*spec))
 
 
 def regions():
@@ -37,7 +29,7 @@ def regions():
             y, sums = lax.scan(body, x, params["w"])
             z = jax.shard_map(
                 lambda a, b: lax.psum(a @ b, "model"),
-                mesh=MESH,
+                mesh=AUTO,
                 in_specs=(P("data", "model"), P("model", None)),
                 out_specs=P("data", None),
             )(y, params["k"])
@@ -90,7 +82,7 @@ def operations():
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
         )  # fmt: skip
         sent = jax.shard_map(
-            collectives, mesh=MESH, in_specs=P("data", None), out_specs=P(("data", "model"), None),
+            collectives, mesh=AUTO, in_specs=P("data", None), out_specs=P(("data", "model"), None),
             check_vma=False,
         )(x)  # fmt: skip
         square = x @ x.T

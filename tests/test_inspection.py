@@ -14,12 +14,7 @@ from sdyscope import inspect
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.sharding import placed_text
-
-MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
-
-
-def abstract(shape, *spec):
-    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(MESH, P(*spec)))
+from tests.programs import AUTO, array
 
 
 def row(inspection, name):
@@ -31,9 +26,7 @@ def test_a_jitted_function_with_its_arguments():
     def predict(x, w):
         return jnp.tanh(x @ w["out"][0])
 
-    inspection = inspect(
-        predict, abstract((16, 8), "data"), {"out": [abstract((8, 4), None, "model")]}
-    )
+    inspection = inspect(predict, array((16, 8), "data"), {"out": [array((8, 4), None, "model")]})
     assert inspection.name == "predict"
     w = row(inspection, "w['out'][0]")
     assert str(w.requested.sharding) == "P(None, 'model')"
@@ -52,12 +45,12 @@ def test_paths_survive_all_that_jit_does_with_arguments():
 
     inspection = inspect(
         update,
-        abstract((3,), "data"),
+        array((3,), "data"),
         2,
         None,
-        {"a": abstract((8,), "data"), "b": None},
-        abstract((2, 2), "model"),
-        scale=abstract((8,), "model"),
+        {"a": array((8,), "data"), "b": None},
+        array((2, 2), "model"),
+        scale=array((8,), "model"),
     )
     arguments = [t for t in inspection.tensors.tensors if t.kind == "argument"]
     assert [(t.path, t.requested.dropped, t.requested.donated) for t in arguments] == [
@@ -83,7 +76,7 @@ def test_concrete_arrays_need_no_abstract_mesh():
 
 
 def test_one_partitioner():
-    inspection = inspect(jax.jit(lambda x: x), abstract((8,), "data"), partitioners=("gspmd",))
+    inspection = inspect(jax.jit(lambda x: x), array((8,), "data"), partitioners=("gspmd",))
     assert list(inspection.lowered) == ["gspmd"]
     with pytest.raises(TargetError, match="nothing to compare it with"):
         inspection.diff()
@@ -91,14 +84,14 @@ def test_one_partitioner():
 
 @pytest.mark.parametrize("partitioners", [("shardy", "gspmd"), ("gspmd",)])
 def test_meshes_by_name_under_gspmd_too(partitioners):
-    inspection = inspect(jax.jit(jnp.sin), abstract((8,), "data"), partitioners=partitioners)
+    inspection = inspect(jax.jit(jnp.sin), array((8,), "data"), partitioners=partitioners)
     assert inspection.meshes == {"mesh": Mesh.of({"data": 4, "model": 2})}
     assert inspection.file is None
 
 
 def test_two_programs():
-    inspection = inspect(jax.jit(lambda x: x + 1), abstract((8, 8), "data"), name="one")
-    two = inspect(jax.jit(lambda x: x + 1), abstract((8, 8), "data", "model"), name="two")
+    inspection = inspect(jax.jit(lambda x: x + 1), array((8, 8), "data"), name="one")
+    two = inspect(jax.jit(lambda x: x + 1), array((8, 8), "data", "model"), name="two")
     (difference,) = inspection.diff(two).tensors
     assert (difference.tensor, difference.what) == ("x", ("placement",))
     assert [placed_text(side.sharding) for side in (difference.a, difference.b)] == [
@@ -146,7 +139,7 @@ def test_a_program_that_does_not_trace_says_where():
         return x @ x.T @ x.T
 
     with pytest.raises(CompilerError, match=r"test_inspection.py:\d+: wrong can't be traced"):
-        inspect(wrong, abstract((8, 4), "data")).check()
+        inspect(wrong, array((8, 4), "data")).check()
 
 
 def test_a_program_is_traced_within_what_is_set_around_it():
@@ -155,11 +148,11 @@ def test_a_program_is_traced_within_what_is_set_around_it():
     @jax.jit
     def step(x):
         set_mesh = jax.sharding.get_abstract_mesh()
-        sharding = NamedSharding(MESH, P("data"))
+        sharding = NamedSharding(AUTO, P("data"))
         return jax.lax.with_sharding_constraint(x, sharding) if set_mesh.axis_names else x
 
     x = jax.ShapeDtypeStruct((8, 8), jnp.float32)
-    with jax.sharding.use_abstract_mesh(MESH):
+    with jax.sharding.use_abstract_mesh(AUTO):
         inspection = inspect(step, x)
     assert [asked.kind for asked in inspection.requested] == ["argument", "result", "constraint"]
 
@@ -174,7 +167,7 @@ class _Trainer:
 
 @pytest.mark.parametrize("bound", [lambda fun, w: fun, lambda fun, w: partial(fun, w)])
 def test_a_jitted_method_and_a_partial_of_it_take_what_is_left(bound):
-    w, x = abstract((8, 8), "data"), abstract((8, 8), None, "model")
+    w, x = array((8, 8), "data"), array((8, 8), None, "model")
     fun = bound(_Trainer().step, w)
     inspection = inspect(fun, x) if isinstance(fun, partial) else inspect(fun, w, x)
     arguments = [asked for asked in inspection.requested if asked.kind == "argument"]
@@ -212,9 +205,7 @@ def test_sdyscope_is_not_the_source_of_anything():
 
 def test_a_module_in_a_file(tmp_path):
     path = tmp_path / "step.mlir"
-    path.write_text(
-        inspect(jax.jit(lambda x: x + 1), abstract((8,), "data")).lowered["gspmd"].text()
-    )
+    path.write_text(inspect(jax.jit(lambda x: x + 1), array((8,), "data")).lowered["gspmd"].text())
     found = sdyscope.read(path)
     assert found.partitioners == ("gspmd",)
     assert found.file == str(path)
@@ -224,7 +215,7 @@ def test_a_module_in_a_file(tmp_path):
 
 
 def test_damaged_bytecode_does_not_take_the_process_down(tmp_path):
-    whole = inspect(jax.jit(jnp.sin), abstract((8,), "data")).lowered["shardy"].bytecode()
+    whole = inspect(jax.jit(jnp.sin), array((8,), "data")).lowered["shardy"].bytecode()
     path = tmp_path / "step.mlirbc"
     messages = []
     for position in range(40, len(whole), len(whole) // 4):
@@ -241,7 +232,7 @@ def test_a_propagation_is_made_once_and_so_is_its_failure(tmp_path):
     def step(x, w):
         return jnp.tanh(x @ w)
 
-    arguments = (abstract((16, 8), "data"), abstract((8, 4), None, "model"))
+    arguments = (array((16, 8), "data"), array((8, 4), None, "model"))
     inspection = inspect(jax.jit(step), *arguments, partitioners=("shardy",))
     propagated = inspection.propagated()
     assert inspection.propagated("shardy") is propagated
@@ -270,13 +261,13 @@ def test_a_propagation_is_made_once_and_so_is_its_failure(tmp_path):
 
 
 def test_what_cannot_be_lowered_is_called_by_the_programs_name():
-    inspection = inspect(jax.jit(lambda x: x), abstract((6, 4), "data"), name="train")
+    inspection = inspect(jax.jit(lambda x: x), array((6, 4), "data"), name="train")
     with pytest.raises(CompilerError, match=r"^train can't be lowered under Shardy"):
         inspection.check()
 
 
 def test_under_some_partitioners_nothing_is_done_again():
-    both = inspect(jax.jit(jnp.tanh), abstract((16, 8), "data"))
+    both = inspect(jax.jit(jnp.tanh), array((16, 8), "data"))
     early = both.under(["shardy"])
     assert early.partitioners == tuple(early.lowered) == ("shardy",)
     assert early.traced is both.traced

@@ -29,7 +29,7 @@ from sdyscope.facts.findings import (
     Severity,
     UnreadLines,
 )
-from sdyscope.facts.memory import Held, MemoryPart
+from sdyscope.facts.memory import SUMMANDS, Held, MemoryPart
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.values.source import SourceLocation
@@ -363,10 +363,4 @@ def _needed(
         return [(argument.name, argument.stored.bytes) for argument in arguments]
     if name == "temporaries" or memory is None:
         return []
-    summands = (
-        MemoryPart.ARGUMENTS,
-        MemoryPart.RESULTS,
-        MemoryPart.TEMPORARIES,
-        MemoryPart.CODE,
-    )
-    return [(part, memory.part(part)) for part in summands if memory.part(part)]
+    return [(part, memory.part(part)) for part in SUMMANDS if memory.part(part)]

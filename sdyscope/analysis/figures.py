@@ -49,6 +49,16 @@ DECISIVE: Final = (
 )
 
 
+#: Bytes under two partitioners differ notably from this factor on.
+_NOTABLE: Final = 1.1
+
+
+def differ_notably(count: float, other: float) -> bool:
+    """Whether one partitioner makes a program notably worse than the other, by one figure."""
+    few, many = sorted((count, other))
+    return many > few > 0 and many >= few * _NOTABLE
+
+
 def unit_of(name: str) -> FigureUnit:
     """What a figure counts."""
     if name in FIGURES:

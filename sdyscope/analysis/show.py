@@ -80,6 +80,11 @@ class ShownTensor:
     notes: tuple[Remark, ...]
 
     @property
+    def disagrees(self) -> bool:
+        """Whether it is lowered otherwise than requested, under some partitioner."""
+        return not all(self.agrees.values())
+
+    @property
     def placement(self) -> Sharded | None:
         """Where it is: as requested, as the first module says, or as a shard_map returns it."""
         shardings = (self.requested, *self.lowered.values(), self.returned)

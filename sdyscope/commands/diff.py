@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -17,13 +17,11 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.process import output
-from sdyscope.values.mesh import Mesh, only_mesh, ranks, renamed_axes
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.diff.compiled import CompiledDiff
     from sdyscope.analysis.diff.pairing import PairCandidate, Paired
     from sdyscope.facts.account import Account
-    from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
+    from sdyscope.facts.differences import CompiledDiff, LoweredDiff, PropagatedDiff
     from sdyscope.inspection import Inspection
     from sdyscope.snapshots.differences import DiffDocument
 
@@ -226,7 +224,7 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> DiffDocument:
             failed.append(Uncompared(error.message, pair[0].name, asked.at))
         else:
             accounts |= _accounts(*pair)
-            notes += _notes(*pair)
+            notes += sides.notes_between(*pair)
     return DiffDocument(
         at=asked.at,
         programs=tuple(lowered),
@@ -238,51 +236,6 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> DiffDocument:
         notes=tuple(dict.fromkeys(notes)),
         accounts=accounts,
     )
-
-
-def _notes(first: Inspection, second: Inspection | None) -> Iterator[Remark]:
-    """What is to be said of a comparison."""
-    from sdyscope.analysis.diff.sides import devices_reordered, labels_of
-
-    if second is not None:
-        orders = first.device_order, second.device_order
-        known = [ranks(order) != tuple(range(len(order))) for order in orders]
-        if devices_reordered(first, second):
-            yield Remark("device order", first.name)
-        elif any(known) and not all(orders):
-            labels = labels_of(first, second)
-            ordered, other = (labels[known.index(is_known)] for is_known in (True, False))
-            yield Remark("device order unknown", first.name, names=((other, 0),), other=ordered)
-    called = {} if second is None else renamed_axes(*map(_only_mesh, (first, second)))
-    if called:
-        changed = {name: other for other, name in called.items() if name != other}
-        names = tuple((name, 0) for name in changed)
-        yield Remark("axis names", first.name, names=names, other=", ".join(changed.values()))
-    if second is not None and not (first.is_compiled or second.is_compiled):
-        left, right = map(_lowered_by, (first, second))
-        if left != right:
-            yield Remark("lowered by two JAX", left, other=right)
-    if second is not None:
-        given = [
-            set(module.compiler_options)
-            for inspection in (first, second)
-            if not inspection.is_compiled
-            for module in list(inspection.lowered.values())[:1]
-        ]
-        if len(given) > 1 and (differ := sorted(given[0] ^ given[1], key=str)):
-            options = tuple((f"{name}={value}", 0) for name, value in differ)
-            yield Remark("compiler options", first.name, names=options)
-
-
-def _lowered_by(inspection: Inspection) -> str:
-    """The JAX that lowered a program, here or in a recorded run; of a file, that read it."""
-    lowered = next(iter(inspection.lowered.values()))
-    version = lowered.recorded_by or f"JAX {lowered.jax_version}"
-    return str(version)
-
-
-def _only_mesh(inspection: Inspection) -> Mesh | None:
-    return only_mesh(inspection.meshes.values())
 
 
 def _accounts(first: Inspection, second: Inspection | None) -> dict[str, Account]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -16,7 +15,6 @@ from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.process import child, children
 from sdyscope.process.output import say
 from sdyscope.process.python import Interpreter
-from sdyscope.process.scratch import scratch_file
 
 if TYPE_CHECKING:
     from sdyscope.environments.environment import Environment
@@ -139,7 +137,7 @@ class Looker:
         said: list[str] = []
 
         def launch(words: Sequence[str], environment: dict[str, str]) -> int:
-            status, text = self._to_its_end(words, environment, look.folder)
+            status, text = child.run_to_end(words, env=environment, cwd=look.folder)
             said.append(text)
             return status
 
@@ -149,22 +147,6 @@ class Looker:
             for line in lines:
                 say(f"{look.label}: {line}")
         return _Run(folder, status, lines[-1] if lines else "")
-
-    def _to_its_end(
-        self, words: Sequence[str], environment: dict[str, str], folder: Path
-    ) -> tuple[int, str]:
-        with scratch_file() as log, child.supervised() as start:
-            process = start(
-                list(words),
-                env=environment,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-            status = process.wait()
-            log.seek(0)
-            return status, log.read().decode(errors="replace")
 
     # Opening what there is.
 

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +23,6 @@ from sdyscope.facts.program import Versions
 from sdyscope.kept import cache_folder
 from sdyscope.process import child
 from sdyscope.process.output import say, write_atomically
-from sdyscope.process.scratch import scratch_file
 
 #: What an environment is, in its folder; without it, it is half made.
 _SPEC = "sdyscope-environment.json"
@@ -191,17 +189,7 @@ class Maker:
 
     def _run(self, command: Sequence[str], what: str, lines: Sequence[str] = ()) -> None:
         """Runs an installer to its end; a signal that stops this process stops it first."""
-        with scratch_file() as log, child.supervised() as start:
-            process = start(
-                command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                env=own_variables(),
-            )
-            status = process.wait()
-            log.seek(0)
-            text = log.read().decode(errors="replace")
+        status, text = child.run_to_end(command, env=own_variables())
         if self.verbose:
             for line in text.splitlines():
                 say(line)

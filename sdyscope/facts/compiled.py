@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from sdyscope.errors import ConversionError, SyntaxTextError
-from sdyscope.facts.memory import MemoryPart
+from sdyscope.facts.memory import SUMMANDS, MemoryPart
 from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.remarks import Remark
 from sdyscope.formatters import Summarized
@@ -78,6 +78,10 @@ class MemoryAnalysis:
         """Bytes of one part."""
         count: int = getattr(self, part.value)
         return count
+
+    def largest_growth(self, less: MemoryAnalysis) -> MemoryPart:
+        """The part of what a device needs that takes most more than in another program."""
+        return max(SUMMANDS, key=lambda part: self.part(part) - less.part(part))
 
     @property
     def results(self) -> int:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from sdyscope.annotations import Annotation
 from sdyscope.facts.memory import GroupName, Held, HeldKind, MemoryPart
+from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
+from sdyscope.facts.over_time import Phase
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import NamedValue, Propagated, ValueId
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded
+from sdyscope.facts.traffic import CollectiveKind, Tally
 from sdyscope.formatters import Displayed, Summarized, in_place
 from sdyscope.graph import TensorType
-from sdyscope.values.mesh import Mesh
+from sdyscope.hardware.names import Hardware
+from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
 Across: TypeAlias = Literal["partitioners", "hardware", "programs", "annotations"]
@@ -419,6 +424,202 @@ class PropagatedDiff(Summarized):
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramSide:
+    """A compiled program on one side.
+
+    Attributes:
+        label: what to call it: a partitioner, some hardware, a program.
+        partitioner: under which it was compiled; None for the text of a compiled program.
+        hardware: what it was compiled for; None likewise.
+        device_kind: what the compiler calls such a device; None likewise.
+        is_text: whether it is the text of a compiled program, which says less.
+        devices: how many run it; None where it could not be compiled.
+        mesh: the mesh whose axes are named; None where none is known that fits.
+        total: its collectives in one step of one device; None where it could not be compiled.
+        dtypes: how many tensors of its collectives have which element type.
+        rematerializations: how many values the partitioner resharded by making them whole on every
+            device (involuntary full rematerialization).
+        unread: how many lines of the compiled program could not be read.
+        failure: why it could not be compiled; empty where it was.
+        origins_missing: why it is not known why its collectives are there; empty where it is.
+        memory_missing: why it is not known what a device holds of it; empty where it is, and where
+            nobody looked.
+        notes: what else the compile says, and how its collectives were counted.
+    """
+
+    label: str
+    partitioner: Partitioner | None = None
+    hardware: Hardware | None = None
+    device_kind: str | None = None
+    is_text: bool = False
+    devices: int | None = None
+    mesh: Mesh | None = None
+    total: Tally | None = None
+    dtypes: Mapping[str, int] = field(default_factory=dict)
+    rematerializations: int = 0
+    unread: int = 0
+    failure: str = ""
+    origins_missing: Remark | str = ""
+    memory_missing: str = ""
+    notes: tuple[Remark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceKey:
+    """What tensors of collectives are matched by.
+
+    Attributes:
+        phase: forward, backward or other.
+        scope: scope of the op that they are communicated for, without the program and primitive.
+        primitive: JAX's primitive.
+        kind: what is done.
+        axes: mesh axes that it is done over; None where no set of axes has the groups, or where
+            one of the two programs has no mesh.
+        group_size: devices that work together, where ``axes`` is None; None where it varies.
+    """
+
+    phase: Phase
+    scope: str
+    primitive: str
+    kind: CollectiveKind
+    axes: tuple[AxisRef, ...] | None
+    group_size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Communicated:
+    """Tensors that one program communicates in a step.
+
+    Attributes:
+        tensors: how many, loops included.
+        bytes: their bytes on one device.
+        sent: bytes that a device sends for them.
+        received: bytes that it receives.
+        shapes: how many have which type and local shape.
+        origins: why: what leads to an annotation, or to a line of the program that says it itself.
+    """
+
+    tensors: int
+    bytes: int
+    sent: int
+    received: int
+    shapes: Mapping[str, int]
+    origins: tuple[CollectiveOrigin, ...]
+
+
+Otherwise: TypeAlias = Literal["", "types", "devices"]
+"""What differs of collectives that send as much: the types of their tensors, or which devices send
+to each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveDifference:
+    """Collectives that are not the same on both sides, of one op or of an op of repeated layers.
+
+    Attributes:
+        change: what happened.
+        key: what they were matched by; of several layers the scope has ``*`` for the number.
+        scopes: the scopes, one for each layer.
+        sources: lines of user code of both sides, each once, in order.
+        a: what the first program communicates.
+        b: what the second communicates.
+        sent: bytes that a device sends more in the second program.
+        otherwise: what differs where as many tensors have as many bytes: their types, or which
+            devices send to each other; empty for all else.
+        cause: number of its cause, from 0; None where none was found.
+    """
+
+    change: Change
+    key: DifferenceKey
+    scopes: tuple[str, ...]
+    sources: tuple[SourceLocation, ...]
+    a: Communicated
+    b: Communicated
+    otherwise: Otherwise
+    cause: int | None
+
+    __document__ = in_place(otherwise=("sent", "otherwise"))
+
+    @property
+    def sent(self) -> int:
+        """Bytes that a device sends more in the second program."""
+        return self.b.sent - self.a.sent
+
+
+@dataclass(frozen=True, slots=True)
+class KindAxesDifference:
+    """Collectives of one kind over the same axes that do not come to the same.
+
+    Attributes:
+        kind: HLO's opcode.
+        axes: the mesh axes; None where no set of axes has the groups, or one of the two programs
+            has no mesh.
+        group_size: devices that work together, where ``axes`` is None; None where it varies.
+        a: what they come to in the first program.
+        b: what they come to in the second.
+    """
+
+    kind: CollectiveKind
+    axes: tuple[AxisRef, ...] | None
+    group_size: int | None
+    a: Tally
+    b: Tally
+
+
+Place: TypeAlias = Divergence | TensorDifference
+"""Where differences begin: a value from which on values are sharded differently, or a constraint
+that only one program has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What differences in collectives follow from: exactly one of ``begins`` and ``constraint``.
+
+    Attributes:
+        begins: a value at which propagation begins to differ: its inputs are sharded alike.
+        constraint: a constraint that only one program has.
+        layers: in how many layers it is the same; the first of them is named.
+        values: how many values are sharded differently from there on.
+        sent: bytes that a device sends more in the second program because of it.
+        differences: how many of the differences follow from it.
+        annotations_a: annotations behind what the first program communicates of these, what is
+            sent most for first; numbers of layers are ``*``, and `axes` are empty.
+        annotations_b: the same of the second.
+        places: the place in each layer, the first layer's first.
+    """
+
+    places: tuple[Place, ...]
+    sent: int
+    differences: int
+    annotations_a: tuple[OriginAnnotation, ...]
+    annotations_b: tuple[OriginAnnotation, ...]
+
+    __document__ = in_place(places=(), sent=("begins", "constraint", "layers", "values", "sent"))
+
+    @property
+    def begins(self) -> DifferingValue | None:
+        """The value at which propagation begins to differ; None for a constraint."""
+        place = self.places[0]
+        return place.begins if isinstance(place, Divergence) else None
+
+    @property
+    def constraint(self) -> TensorDifference | None:
+        """The constraint that only one program has; None for a value."""
+        place = self.places[0]
+        return None if isinstance(place, Divergence) else place
+
+    @property
+    def layers(self) -> int:
+        """In how many layers it is the same."""
+        return len(self.places)
+
+    @property
+    def values(self) -> int:
+        """How many values are sharded differently from there on."""
+        return sum(place.values for place in self.places if isinstance(place, Divergence))
+
+
+@dataclass(frozen=True, slots=True)
 class NotCompared:
     """Arguments or results that were not compared.
 
@@ -502,3 +703,108 @@ class Entries:
     same: int = 0
     different: tuple[EntryDifference, ...] = ()
     not_compared: tuple[NotCompared, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CompiledDiff(Summarized):
+    """Two compiled programs.
+
+    Attributes:
+        name: what is compared: the program's name, or the first module's.
+        across: what the two sides are.
+        same: whether a device sends the same and holds the same in both, and the devices of two
+            programs are in one order.
+        a: the first side.
+        b: the second side.
+        by_kind_and_axes: totals that differ, by kind and axes.
+        memory: bytes a device on both sides, alike or not; none where one side does not know them.
+        memory_compared: whether what both hold is known; None where one of them was not compiled.
+        entries: arguments and results that are sharded or stored differently, and those that were
+            not compared; None where one side does not know them.
+        causes: where the differences begin, the most bytes first.
+        causes_missing: why it is not known where they begin, as the compiler says; empty where
+            that was found, or nobody could look.
+        same_shardings: whether both have the same values, each sharded the same way after
+            propagation, so that nothing begins there; None where that is not known.
+        collectives: what differs, what makes the largest difference in bytes first.
+        moved: how many tensors both communicate alike, for ops of other scopes.
+        devices_reordered: whether the devices of two programs are in another order.
+    """
+
+    name: str
+    across: Across
+    a: ProgramSide
+    b: ProgramSide
+    by_kind_and_axes: tuple[KindAxesDifference, ...] = ()
+    memory: tuple[MemoryRow, ...] = ()
+    entries: Entries | None = None
+    causes: tuple[Cause, ...] = ()
+    causes_missing: Remark | str = ""
+    same_shardings: bool | None = None
+    collectives: tuple[CollectiveDifference, ...] = ()
+    moved: int = 0
+    devices_reordered: bool = False
+
+    __document__ = in_place(across=("across", "same"), memory=("memory", "memory_compared"))
+
+    @property
+    def same(self) -> bool:
+        """Whether a device sends and holds the same, and the devices are in one order."""
+        return self.is_alike and not self.devices_reordered
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether a device sends the same and holds the same, arguments and results alike.
+
+        ``entries.not_compared`` says of which of these it is not known.
+        """
+        return (
+            not (self.a.failure or self.b.failure)
+            and not self.sends_differ
+            and not self.memory_differs
+            and not (self.entries is not None and self.entries.different)
+        )
+
+    @property
+    def sends_differ(self) -> bool:
+        """Whether a device does not send the same, as far as both were compiled."""
+        return self.a.total != self.b.total or bool(self.collectives)
+
+    @property
+    def memory_differs(self) -> bool:
+        """Whether a device does not hold as many bytes, as far as that is known."""
+        return any(row.differs for row in self.memory)
+
+    @property
+    def memory_compared(self) -> bool | None:
+        """Whether what both hold is known; None where one of them was not compiled."""
+        return None if self.a.failure or self.b.failure else bool(self.memory)
+
+    @property
+    def total_memory(self) -> MemoryRow | None:
+        """Bytes a device in all, on both sides; None where they are not known."""
+        return next((row for row in self.memory if row.kind == "total"), None)
+
+    @property
+    def aliases(self) -> int:
+        """Bytes of results in the buffers of donated arguments, on both sides."""
+        rows = [row for row in self.memory if row.name is MemoryPart.ALIASES]
+        return sum((row.a or 0) + (row.b or 0) for row in rows)
+
+    @property
+    def has_text(self) -> bool:
+        """Whether one side is the text of a compiled program, which says less."""
+        return self.a.is_text or self.b.is_text
+
+
+AnyDiff: TypeAlias = LoweredDiff | PropagatedDiff | CompiledDiff
+"""What two sides differ in at a stage."""
+
+
+def telling(diffs: Sequence[AnyDiff]) -> AnyDiff | None:
+    """What matters most: what is sent and needed, then what is sharded; None where all is the same.
+
+    Args:
+        diffs: of two sides, stage by stage.
+    """
+    return next((diff for diff in reversed(diffs) if not diff.same), None)

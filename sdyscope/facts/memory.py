@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from sdyscope.formatters import in_place
 from sdyscope.values.convert import to_placement
@@ -23,6 +23,15 @@ class MemoryPart(Enum):
     CODE = "generated_code"
     TOTAL = "total"
     HOST = "host"
+
+
+#: The parts that add up to all that a device needs.
+SUMMANDS: Final = (
+    MemoryPart.ARGUMENTS,
+    MemoryPart.RESULTS,
+    MemoryPart.TEMPORARIES,
+    MemoryPart.CODE,
+)
 
 
 @dataclass(frozen=True, slots=True)

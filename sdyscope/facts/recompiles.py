@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from sdyscope.facts.recorded import Line
 from sdyscope.facts.sharded import Sharded
+from sdyscope.formatters import in_place
 from sdyscope.values.source import SourceLocation
+
+ArgumentChangeKind: TypeAlias = Literal["tree", "mesh", "weak", "type", "sharding"]
+"""What changed of an argument: whether it is there; the mesh that its type names; whether its type
+is weak; its type; its sharding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +22,7 @@ class ArgumentChange:
     Attributes:
         kind: `argument` or `result`.
         name: its pytree path; its number where JAX has no name for it.
+        change: what changed.
         was_type: element type and shape before; empty where it was not there.
         type: the same in the program that was compiled again; empty where it is not there any more.
         was: its sharding before; null where its type changed, or it has none.
@@ -42,6 +49,37 @@ class ArgumentChange:
     is_next_value: bool = False
     weak: bool | None = None
     meshes: tuple[str, str] | None = None
+
+    __document__ = in_place(name=("name", "change"))
+
+    @property
+    def change(self) -> ArgumentChangeKind:
+        """What changed."""
+        if not (self.was_type and self.type):
+            return "tree"
+        if self.meshes is not None:
+            return "mesh"
+        if self.weak is not None:
+            return "weak"
+        return "type" if self.was_type != self.type else "sharding"
+
+    @property
+    def was_placed(self) -> bool:
+        """Whether it was said to be on a mesh before."""
+        return self.was is not None and self.was.sharding is not None and self.was.is_on_mesh
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether its blocks are known to differ from device to device afterwards."""
+        place = None if self.now is None else self.now.placement
+        return place is not None and not place.is_replicated
+
+    @property
+    def commits(self) -> bool:
+        """Whether an array of a program on one device was committed to it, or is not any more."""
+        sides = (self.was, self.now)
+        written = [each for each in sides if each is not None and each.sharding is not None]
+        return len(written) == 1 and not written[0].is_on_mesh
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +139,14 @@ class Recompile:
     op: OpChange | None = None
     reordered: bool = False
     donated: tuple[str, ...] = ()
+
+    @property
+    def cause(self) -> object:
+        """What is alike for recompiles that are told of together."""
+        arguments = tuple(
+            (a.name, a.change, a.weak, a.meshes, a.moved, a.returned_as, a.is_next_value)
+            for a in self.arguments
+        )
+        op = None if self.op is None else (self.op.attribute, self.op.source)
+        again = self.program == self.before, self.reordered
+        return again, arguments, self.meshes and not arguments, op, self.donated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -36,6 +37,22 @@ class Traffic:
     axes: tuple[str, ...]
     count: int
     sent: int
+
+
+def sent_side_by_side(
+    programs: Sequence[Iterable[Traffic]],
+) -> list[tuple[tuple[CollectiveKind, tuple[str, ...]], list[int]]]:
+    """Bytes that a device sends in each program by kind and axes, the most first.
+
+    Args:
+        programs: the traffic of each.
+    """
+    sent: dict[tuple[CollectiveKind, tuple[str, ...]], list[int]] = {}
+    for number, program in enumerate(programs):
+        for traffic in program:
+            key = traffic.kind, traffic.axes
+            sent.setdefault(key, [0] * len(programs))[number] += traffic.sent
+    return sorted(sent.items(), key=lambda item: -max(item[1]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,11 +107,9 @@ def _constant(statement: Statement, attributes: dict[str, str]) -> dict[str, str
 
 def _slice(statement: Statement, attributes: dict[str, str]) -> dict[str, str]:
     """`slice %0 [0:1, 2:8:2]`."""
-    start = statement.op_position() + 1
-    bracket = next((p for p in statement.top(start) if statement.tokens[p].text == "["), None)
-    if bracket is None:
+    inside = _in_brackets(statement)
+    if inside is None:
         return attributes
-    inside = statement.text(bracket + 1, statement.close(bracket))
     ranges = [[*split(part, ":"), "1"][:3] for part in split(inside)]
     if not all(len(part) == 3 for part in ranges):
         return attributes
@@ -168,11 +166,15 @@ def _pairs(text: str, count: int) -> str:
 
 def _tuple_element(statement: Statement, attributes: dict[str, str]) -> dict[str, str]:
     """`get_tuple_element %0[1]`."""
+    index = _in_brackets(statement)
+    return attributes if index is None else {**attributes, "index": index}
+
+
+def _in_brackets(statement: Statement) -> str | None:
+    """What stands in the first square brackets behind the op's name; None without any."""
     start = statement.op_position() + 1
     bracket = next((p for p in statement.top(start) if statement.tokens[p].text == "["), None)
-    if bracket is None:
-        return attributes
-    return {**attributes, "index": statement.text(bracket + 1, statement.close(bracket))}
+    return None if bracket is None else statement.text(bracket + 1, statement.close(bracket))
 
 
 _SPECIAL: dict[str, Callable[[Statement, dict[str, str]], dict[str, str]]] = {

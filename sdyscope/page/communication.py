@@ -15,6 +15,7 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.cost.cost import Cost, cost_document
 from sdyscope.analysis.cost.remarks import basis, doubts, error_of_estimates, limits
 from sdyscope.analysis.cost.schedule import schedule_of, with_steps
+from sdyscope.analysis.naming.paths import without_indices
 from sdyscope.analysis.naming.scopes import folded_scopes
 from sdyscope.analysis.profile.profile import ProfileDocument
 from sdyscope.errors import SdyscopeError
@@ -65,7 +66,6 @@ from sdyscope.words.types import largest_text, shapes_text
 
 #: What tells the layers of a model apart in a scope, and in a pytree path.
 _NUMBER = re.compile(r"\d+")
-_INDEX = re.compile(r"\[\d+\]")
 
 #: How many members of a row are listed.
 MEMBERS = 200
@@ -111,7 +111,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
             )
         ],
         "notes": [
-            (sent_clause(programs), "plain"),
+            (sent_clause(some_idle=any(each.some_idle for each in programs)), "plain"),
             *notes,
         ],
         "estimates": estimates(report, inspection),
@@ -194,7 +194,7 @@ def annotation_label(annotation: OriginAnnotation) -> str:
     """`params['layers'][*]['up'] P('fsdp', 'model')`: the layers together."""
     is_named = annotation.kind in ("argument", "result")
     kind = "" if is_named else f"{annotation_kind(annotation.kind, annotation.mapped)} "
-    name = _INDEX.sub("[*]", annotation.name) if not kind else _NUMBER.sub("*", annotation.name)
+    name = _NUMBER.sub("*", annotation.name) if kind else without_indices(annotation.name)
     return f"{kind}{name} {spec_text(annotation.spec)}".strip()
 
 

@@ -6,12 +6,8 @@ What can't be compared at a stage says why; the other stages are there without i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-from sdyscope.analysis.diff.causes import Cause
-from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicated
-from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide
-from sdyscope.analysis.diff.entries import aliases
 from sdyscope.analysis.diff.renamed import renamed
 from sdyscope.analysis.diff.sides import (
     both_partitioners,
@@ -19,20 +15,28 @@ from sdyscope.analysis.diff.sides import (
     compiled_ends,
     labels_of,
     lowered_between,
+    notes_between,
     propagated_between,
 )
 from sdyscope.analysis.diff.stages import ComparedStages
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.differences import (
     Across,
+    AnyDiff,
+    Cause,
+    CollectiveDifference,
+    Communicated,
+    CompiledDiff,
     DifferingValue,
     Divergence,
     Entries,
     LoweredDiff,
     MemoryRow,
+    ProgramSide,
     PropagatedDiff,
     TensorDifference,
     TensorSide,
+    telling,
 )
 from sdyscope.facts.memory import MemoryPart
 from sdyscope.hardware.names import Hardware
@@ -46,7 +50,7 @@ from sdyscope.words.differences import (
     EACH_BY_ITSELF,
     OTHERWISE,
     across_text,
-    behind_text,
+    behind_texts,
     beside_text,
     compared_over_text,
     compiled_notes,
@@ -66,12 +70,13 @@ from sdyscope.words.differences import (
     propagated_verdict,
     retyped_text,
     same_text,
+    verdict_text,
 )
 from sdyscope.words.memory import part_text
 from sdyscope.words.origins import origin_text
 from sdyscope.words.paths import shortened
 from sdyscope.words.places import shown_name
-from sdyscope.words.remarks import remark_text
+from sdyscope.words.remarks import remark_text, remark_texts
 from sdyscope.words.sharding import open_text, placed_text, short, told_apart
 from sdyscope.words.snapshots import (
     IN_BOTH,
@@ -122,41 +127,61 @@ def differences(
     """
     if two is None and other_on is not None and not isinstance(on, str):
         return _on_two(pool, inspection, on, other_on)
-    across: Across = "partitioners" if two is None else "programs"
-    labels = _labels(inspection, two)
-    stages = {
-        "lowered": _or_reason(lambda: _lowered(lowered_between(inspection, two), pool)),
-        "propagated": _or_reason(lambda: _propagated(propagated_between(inspection, two), pool)),
-        "compiled": {"unavailable": on}
+    labels = both_partitioners(inspection) if two is None else labels_of(inspection, two)
+    stages: _Stages = {
+        "lowered": _or_reason(lambda: lowered_between(inspection, two)),
+        "propagated": _or_reason(lambda: propagated_between(inspection, two)),
+        "compiled": on
         if isinstance(on, str)
-        else _or_reason(
-            lambda: _compiled(compiled_between(inspection, two, on=on, other_on=other_on), pool)
-        ),
+        else _or_reason(lambda: compiled_between(inspection, two, on=on, other_on=other_on)),
     }
+    across: Across = "partitioners" if two is None else "programs"
+    notes = remark_texts(notes_between(inspection, two))
+    return {**_titled(inspection.name, across, labels, stages, pool), "notes": list(notes)}
+
+
+_Stages: TypeAlias = Mapping[str, AnyDiff | str]
+"""What differs at each stage, or why that is not known."""
+
+
+def _titled(
+    name: str, across: Across, labels: tuple[str, str], stages: _Stages, pool: Pool
+) -> dict[str, Any]:
+    """The stages under what matters most of them, a sentence."""
+    diffs = [stage for stage in stages.values() if not isinstance(stage, str)]
+    differing = telling(diffs)
+    # Compilers of two kinds of hardware are given the same module.
+    whole = across == "hardware" or len(diffs) == len(stages)
     return {
-        "name": inspection.name,
+        "name": name,
         "across": across,
         "labels": labels,
-        "title": _title(across, labels, stages),
-        **stages,
+        "title": same_text(
+            across,
+            labels,
+            compared=bool(diffs),
+            whole=whole
+            and not any(isinstance(diff, LoweredDiff) and diff.leaves_out for diff in diffs),
+        )
+        if differing is None
+        else sentence(verdict_text(differing)),
+        **_drawn(stages, pool),
     }
 
 
-def _title(across: Across, labels: tuple[str, str], stages: Mapping[str, dict[str, Any]]) -> str:
-    """What matters most: what is sent and needed, then what is sharded; a sentence."""
-    compared = {name: stage for name, stage in stages.items() if "unavailable" not in stage}
-    differing = [stage for stage in reversed(compared.values()) if not stage["same"]]
-    if differing:
-        return sentence(differing[0]["words"])
-    # Compilers of two kinds of hardware are given the same module.
-    whole = across == "hardware" or len(compared) == len(stages)
-    return same_text(
-        across, labels, compared=bool(compared), whole=whole and not _leaves_out(compared)
-    )
+def _drawn(stages: _Stages, pool: Pool) -> dict[str, dict[str, Any]]:
+    return {name: _stage(stage, pool) for name, stage in stages.items()}
 
 
-def _leaves_out(stages: Mapping[str, dict[str, Any]]) -> bool:
-    return bool(stages.get("lowered", {}).get("leavesOut"))
+def _stage(stage: AnyDiff | str, pool: Pool) -> dict[str, Any]:
+    match stage:
+        case LoweredDiff():
+            return _lowered(stage, pool)
+        case PropagatedDiff():
+            return _propagated(stage, pool)
+        case CompiledDiff():
+            return _compiled(stage, pool)
+    return {"unavailable": stage}
 
 
 def _on_two(
@@ -165,20 +190,12 @@ def _on_two(
     """One program on two kinds of hardware: only what is compiled can differ."""
     ends = compiled_ends(inspection, None, None, on, other_on)
     labels = ends[0].label, ends[1].label
-    stages = {
-        "lowered": {"unavailable": on_both_text(ends[0].partitioner or "shardy")},
-        "propagated": {"unavailable": EACH_BY_ITSELF},
-        "compiled": _or_reason(
-            lambda: _compiled(compiled_between(inspection, on=on, other_on=other_on), pool)
-        ),
+    stages: _Stages = {
+        "lowered": on_both_text(ends[0].partitioner or "shardy"),
+        "propagated": EACH_BY_ITSELF,
+        "compiled": _or_reason(lambda: compiled_between(inspection, on=on, other_on=other_on)),
     }
-    return {
-        "name": inspection.name,
-        "across": "hardware",
-        "labels": labels,
-        "title": _title("hardware", labels, stages),
-        **stages,
-    }
+    return _titled(inspection.name, "hardware", labels, stages, pool)
 
 
 def compared(stages: ComparedStages, pool: Pool, labels: tuple[str, str]) -> dict[str, Any]:
@@ -189,17 +206,12 @@ def compared(stages: ComparedStages, pool: Pool, labels: tuple[str, str]) -> dic
         pool: takes the source lines.
         labels: what the two are called.
     """
-    missing = remark_text(stages.missing.get("propagated", ""))
-    return {
-        "name": stages.name,
-        "across": "programs",
-        "labels": labels,
-        "lowered": _lowered(stages.lowered, pool),
-        "propagated": {"unavailable": missing}
-        if stages.propagated is None
-        else _propagated(stages.propagated, pool),
-        "compiled": _compiled(stages.compiled, pool),
+    every: _Stages = {
+        "lowered": stages.lowered,
+        "propagated": stages.propagated or remark_text(stages.missing.get("propagated", "")),
+        "compiled": stages.compiled,
     }
+    return {"name": stages.name, "across": "programs", "labels": labels, **_drawn(every, pool)}
 
 
 def snapshots(document: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]:
@@ -277,17 +289,11 @@ def snapshots(document: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]
     }
 
 
-def _labels(inspection: Inspection, two: Inspection | None) -> tuple[str, str]:
-    if two is None:
-        return both_partitioners(inspection)
-    return labels_of(inspection, two)
-
-
-def _or_reason(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _or_reason(compare: Callable[[], AnyDiff]) -> AnyDiff | str:
     try:
-        return make()
+        return compare()
     except SdyscopeError as error:
-        return {"unavailable": shortened(str(error))}
+        return shortened(str(error))
 
 
 # --- lowered --------------------------------------------------------------------------------------
@@ -296,7 +302,6 @@ def _or_reason(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def _lowered(diff: LoweredDiff, pool: Pool) -> dict[str, Any]:
     return {
         "same": diff.same,
-        "leavesOut": diff.leaves_out,
         "words": lowered_verdict(diff),
         "meshes": list(map(lone_mesh_text, diff.meshes)),
         "tensors": [
@@ -376,8 +381,6 @@ def _propagated(diff: PropagatedDiff, pool: Pool) -> dict[str, Any]:
 
 
 def _beginning(divergence: Divergence, diff: PropagatedDiff, pool: Pool) -> dict[str, Any]:
-    held = divergence.bytes_a, divergence.bytes_b
-    where = across_text(diff.across, diff.a), across_text(diff.across, diff.b)
     return {
         "begins": _value(divergence.begins, pool),
         "inputs": inputs_text((each.name, each.sharding) for each in divergence.inputs),
@@ -385,7 +388,7 @@ def _beginning(divergence: Divergence, diff: PropagatedDiff, pool: Pool) -> dict
         "bytes": divergence.bytes,
         "bytesA": divergence.bytes_a,
         "bytesB": divergence.bytes_b,
-        "extent": extent_text(divergence.values, divergence.bytes, held, where),
+        "extent": extent_text(divergence, diff),
         "follows": _values(divergence.follows, pool),
     }
 
@@ -432,7 +435,7 @@ def _compiled(diff: CompiledDiff, pool: Pool) -> dict[str, Any]:
             (axis.kind, compared_over_text(axis.axes, axis.group_size, meshes), axis.a, axis.b)
             for axis in diff.by_kind_and_axes
         ],
-        "memory": [_memory_row(row, aliases(diff.memory)) for row in diff.memory],
+        "memory": [_memory_row(row, diff.aliases) for row in diff.memory],
         "causes": [_cause(cause, diff, pool) for cause in diff.causes],
         "collectives": [_collective(collective, diff, pool) for collective in diff.collectives],
         "entries": None if diff.entries is None else _entries(diff, diff.entries),
@@ -469,7 +472,7 @@ def _entries(diff: CompiledDiff, entries: Entries) -> dict[str, Any]:
     }
 
 
-def _side(side: CompiledSide) -> dict[str, Any]:
+def _side(side: ProgramSide) -> dict[str, Any]:
     return {
         "label": side.label,
         "partitioner": side.partitioner,
@@ -480,7 +483,6 @@ def _side(side: CompiledSide) -> dict[str, Any]:
 
 def _cause(cause: Cause, diff: CompiledDiff, pool: Pool) -> dict[str, Any]:
     where = across_text(diff.across, diff.b.label)
-    sides = (diff.a, cause.annotations_a), (diff.b, cause.annotations_b)
     return {
         "begins": None if cause.begins is None else _value(cause.begins, pool),
         "constraint": None if cause.constraint is None else _lone(cause.constraint, diff, pool),
@@ -488,11 +490,7 @@ def _cause(cause: Cause, diff: CompiledDiff, pool: Pool) -> dict[str, Any]:
         "values": cause.values,
         "sent": cause.sent,
         "words": follows_text(cause.values, cause.differences, cause.sent, where),
-        "behind": [
-            behind_text(across_text(diff.across, side.label), annotations)
-            for side, annotations in sides
-            if annotations
-        ],
+        "behind": list(behind_texts(cause, diff)),
     }
 
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.collectives.groups import collective_groups
+from sdyscope.analysis.figures import differ_notably
 from sdyscope.analysis.fix.values import Fix
 from sdyscope.analysis.memory.memory import Memory, MemoryDocument
 from sdyscope.analysis.propagation.propagate import PropagateDocument
@@ -23,12 +24,6 @@ from sdyscope.words.partitioners import needs_sentence, sends_sentence
 from sdyscope.words.places import source_text
 
 Tone: TypeAlias = Literal["good", "plain", "warning", "bad"]
-
-#: A difference between partitioners below this factor is not worth a headline.
-_FACTOR = 1.1
-
-#: Bytes that could be saved are worth a headline from this part of the arguments on.
-_SAVING = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +118,7 @@ def _wrong(
         line = source_text(finding.source)
         detail = words.warned_text(finding.kind, finding.tensor, line, len(warnings) - 1)
         yield Headline("warning", finding.message, detail, "findings", line=line)
-    moved = [v for v in decided.values if not all(v.as_requested.values())] if decided else []
+    moved = [v for v in decided.values if v.disagrees] if decided else []
     if moved:
         line = source_text(moved[0].source)
         said = words.moved_said(len(moved), moved[0].kind, moved[0].name, line)
@@ -145,9 +140,9 @@ def _between_partitioners(
         for program in (sent.programs if sent is not None else ())
     ]
     worse = []
-    if len(needs) == 2 and _is_worse(*(memory.total for _, memory in needs)):
+    if len(needs) == 2 and differ_notably(*(memory.total for _, memory in needs)):
         worse.append(needs_sentence(needs))
-    if len(sends) == 2 and _is_worse(*(bytes_ for _, bytes_ in sends)):
+    if len(sends) == 2 and differ_notably(*(bytes_ for _, bytes_ in sends)):
         worse.append(sends_sentence(sends))
     because = words.begins_said(differing, begun, counts=bool(worse))
     if not worse and differing:
@@ -157,11 +152,6 @@ def _between_partitioners(
         detail = words.begins_again_text(line) if number else because
         where = (view, query) if differing else ("tensors", "")
         yield Headline("warning", text, detail, *where, line)
-
-
-def _is_worse(count: int, other: int) -> bool:
-    few, many = sorted((count, other))
-    return many > few > 0 and many >= few * _FACTOR
 
 
 def needs_of(held: MemoryDocument | None) -> list[tuple[Partitioner | None, MemoryAnalysis]]:
@@ -182,16 +172,9 @@ def _remade(sent: CommsDocument | None) -> Iterator[Headline]:
 
 def _savings(held: MemoryDocument | None) -> Iterator[Headline]:
     memory: Memory | None = None if held is None else next(iter(held.compiled), None)
-    if memory is None or not memory.savings:
+    if memory is None or not memory.large_savings:
         return
-    saved = {tensor.name: tensor for tensor in memory.tensors if tensor.kind == "argument"}
-    named = [saved[name] for name in memory.savings if name in saved]
-    total = sum(tensor.saves for tensor in named)
-    whole = sum(tensor.bytes_per_device for tensor in saved.values())
-    if not named or total < whole * _SAVING:
-        return
-    most = named[0]
-    said = words.savings_said(whole, total, most.name, most.replicas, most.best, most.saves)
+    said = words.savings_said(memory.argument_bytes, memory.large_savings)
     yield Headline("plain", *said, "memory")
 
 

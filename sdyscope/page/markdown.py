@@ -130,4 +130,4 @@ def _render(report: Report, rows: int) -> str:
 def _differing(report: Report) -> Sequence[ShownTensor]:
     """Tensors that are lowered otherwise than requested."""
     tensors = () if report.show is None else report.show.tensors
-    return [tensor for tensor in tensors if not all(tensor.agrees.values())]
+    return [tensor for tensor in tensors if tensor.disagrees]

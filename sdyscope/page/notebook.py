@@ -224,7 +224,7 @@ def _lowered(tensor: ShownTensor) -> str:
     """`as requested`, or what each module says."""
     if tensor.dropped:
         return "dropped"
-    if tensor.requested is not None and tensor.agrees and all(tensor.agrees.values()):
+    if tensor.requested is not None and tensor.agrees and not tensor.disagrees:
         return "as requested"
     said = {partitioner_name(p): short(there) for p, there in tensor.lowered.items()}
     if len(set(said.values())) == 1:

@@ -155,20 +155,19 @@ def differences_page(
 
 
 def views_of(
-    report: Report, inspection: Inspection, *, editor: str = EDITOR, folder: str | None = "."
+    report: Report, inspection: Inspection, *, folder: str | None
 ) -> tuple[tuple[str, str, str], ...]:
     """What a page has of a program's views, to be handed to the process that writes a comparison.
 
     Args:
         report: as of ``page``.
         inspection: likewise.
-        editor: likewise.
         folder: likewise.
 
     Returns:
         Name, encoding and text of each of its script elements.
     """
-    parts = _parts(report, inspection, {"editor": editor, "folder": folder})
+    parts = _parts(report, inspection, {"editor": EDITOR, "folder": folder})
     return tuple((part.name, part.encoding, part.text) for part in parts)
 
 

@@ -32,13 +32,12 @@ from sdyscope.words.propagation import (
     NO_PRIORITIES,
     SHARDYS_STEPS,
     WAYS,
-    absence_text,
     allowed_text,
     beginning_text,
     closed_texts,
     moves_text,
     note_text,
-    stopped_alike,
+    stop_text,
     tensor_text,
 )
 from sdyscope.words.remarks import propagation_source_clause
@@ -327,7 +326,7 @@ class _Part:
         return (
             axis_text(absence.axis),
             absence.dimension,
-            f"{absence_text(absence)} {stopped_alike(absence.repeated)}".rstrip(),
+            stop_text(absence),
             self._op(absence.at),
             absence.reason,
         )

@@ -50,7 +50,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         "measured": bool(times),
         "blocks": not document.is_text,
         "notes": [
-            sent_clause(document.collectives),
+            sent_clause(some_idle=any(each.some_idle for each in document.collectives)),
             *([] if document.is_text else [BLOCK]),
             *([] if report.profile is None else [measured_text(report.profile.measured)]),
             *([] if document.propagations else [NO_VALUES if document.is_text else AS_LOWERED]),

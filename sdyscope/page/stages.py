@@ -142,7 +142,7 @@ def _propagated(decided: PropagateDocument | None, missing: Sequence[Unavailable
     if decided is None:
         return _unknown("propagated", missing)
     known = decided.propagations
-    wrong = sum(not all(value.as_requested.values()) for value in decided.values)
+    wrong = sum(value.disagrees for value in decided.values)
     said = propagated_said(
         [each.partitioner for each in known if each.exactness != "exact"],
         [(failure.partitioner, failure.reason) for failure in decided.failures],

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from sdyscope.analysis.memory.memory import Held
 from sdyscope.analysis.propagation.propagate import ProgramValue
 from sdyscope.analysis.run.values import Executed
 from sdyscope.analysis.show import ShownTensor
+from sdyscope.analysis.verdicts import verdict_on
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.decided import AxisOrigin
 from sdyscope.facts.measured import Measured
@@ -25,24 +26,6 @@ from sdyscope.words.propagation import FOLLOWED
 from sdyscope.words.rates import time_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import AT_MOST
-
-Verdict: TypeAlias = Literal[
-    "agrees",
-    "differs",
-    "moved",
-    "partitioners",
-    "missing",
-    "impossible",
-    "decided",
-    "dropped",
-    "gone",
-    "none",
-]
-"""``agrees``: as requested everywhere; ``differs``: lowered otherwise than requested; ``moved``:
-propagation put it elsewhere than requested; ``partitioners``: they put it differently; ``missing``:
-a module does not have it; ``impossible``: its sharding can't be read or can't be; ``decided``: by
-the partitioner, nobody asked; ``dropped``: an argument that jit dropped; ``gone``: folded, or
-merged with others; ``none``: nothing places it."""
 
 #: Tensors of `show` that propagation has as values inside.
 _INSIDE = ("op", "inner argument", "inner result")
@@ -91,7 +74,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         "source": (pool.source(_shown(row).source) for row in listed),
         "donated": (int(row.tensor is not None and row.tensor.donated) for row in listed),
         "requested": (pool.sharding(_shown(row).requested) for row in listed),
-        "verdict": (_verdict(row) for row in listed),
+        "verdict": (verdict_on(row.tensor, row.value) for row in listed),
         "notes": (remark_texts(row.tensor.notes) if row.tensor else () for row in listed),
     }
     for p in _of(report):
@@ -266,35 +249,3 @@ def _section(tensor: ShownTensor) -> str:
     if tensor.kind in ("argument", "result"):
         return tensor.kind
     return "inside" if tensor.kind in _INSIDE else "constraint"
-
-
-def _verdict(row: Row) -> Verdict:
-    tensor, value = row.tensor, row.value
-    if tensor is not None:
-        if tensor.dropped:
-            return "dropped"
-        if not all(tensor.agrees.values()):
-            return "differs"
-        if tensor.by_author and not tensor.lowered:
-            return "missing"
-        if tensor.problem:
-            return "impossible"
-    if value is not None:
-        if not all(value.as_requested.values()):
-            return "moved"
-        if value.same is False:
-            return "partitioners"
-        if tensor is None or tensor.requested is None:
-            fates = {said.fate for said in value.propagated.values()}
-            if fates and fates <= {"folded", "not partitioned"}:
-                return "gone"
-            return (
-                "decided"
-                if any(propagated.placement for propagated in value.propagated.values())
-                else "none"
-            )
-    if tensor is None:
-        return "none"
-    if tensor.requested is not None:
-        return "agrees"
-    return "decided" if tensor.lowered else "none"

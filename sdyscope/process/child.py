@@ -251,6 +251,26 @@ def _supervise(command: list[str], answer: BinaryIO, environment: Mapping[str, s
         return start(command, stdout=answer, env=environment).wait()
 
 
+def run_to_end(command: Sequence[str], **options: Any) -> tuple[int, str]:
+    """Runs a command without input; its status, and all that it writes.
+
+    Args:
+        command: the command.
+        options: as of `subprocess.Popen`.
+
+    Raises:
+        Stopped: a signal stopped this process, and the command before it.
+        TargetError: there can be no child.
+    """
+    with scratch_file() as log, supervised() as start:
+        process = start(
+            list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, **options
+        )
+        status = process.wait()
+        log.seek(0)
+        return status, log.read().decode(errors="replace")
+
+
 @contextlib.contextmanager
 def supervised() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Children that a signal stops which stops this process; for the main thread.

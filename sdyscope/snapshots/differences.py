@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.diff.compiled import CompiledDiff
 from sdyscope.facts.account import Account
-from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
+from sdyscope.facts.differences import AnyDiff, CompiledDiff, LoweredDiff, PropagatedDiff
 from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.remarks import Remark
 from sdyscope.formatters import in_place
@@ -53,7 +52,7 @@ class DiffDocument:
     __document__ = in_place(at=("at", "same"))
 
     @property
-    def every(self) -> tuple[LoweredDiff | PropagatedDiff | CompiledDiff, ...]:
+    def every(self) -> tuple[AnyDiff, ...]:
         """The comparisons of programs."""
         return (*self.programs, *self.propagated, *self.compiled)
 

@@ -8,30 +8,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-_VARINT, _FIXED64, _BYTES = 0, 1, 2
+_BYTES = 2
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Any]]:
     """The fields of a message: numbers as numbers, messages and texts as bytes.
 
     Raises:
-        IndexError: the message is cut off.
+        ValueError: the message is cut off, or has a field of a kind that there is not.
     """
-    at = 0
-    while at < len(data):
+    at, length = 0, len(data)
+    while at < length:
         key, at = _varint(data, at)
-        field, wire = key >> 3, key & 7
-        if wire == _VARINT:
-            value, at = _varint(data, at)
-            yield field, value
-            continue
-        if wire == _BYTES:
-            size, at = _varint(data, at)
-        else:
-            size = 8 if wire == _FIXED64 else 4
-        if at + size > len(data):
-            raise IndexError(field)
-        yield field, data[at : at + size]
+        match key & 7:
+            case 0:
+                value, at = _varint(data, at)
+                yield key >> 3, value
+                continue
+            case 2:
+                size, at = _varint(data, at)
+            case 1:
+                size = 8
+            case 5:
+                size = 4
+            case kind:
+                raise ValueError(f"There are no fields of kind {kind}.")
+        if at + size > length:
+            raise ValueError("A field is longer than the message.")
+        yield key >> 3, data[at : at + size]
         at += size
 
 
@@ -51,10 +55,10 @@ def _as_varint(number: int) -> bytes:
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     """A number, and where it ends."""
     number = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
+    for end in range(at, len(data)):
+        byte = data[end]
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number, at
+            return number, end + 1
         shift += 7
+    raise ValueError("A number is longer than the message.")

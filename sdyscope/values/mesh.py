@@ -133,16 +133,21 @@ class IotaTile:
 
     def devices(self) -> list[int]:
         """The device at each position: a list of ``num_devices`` numbers."""
-        ids = [0]
-        for size, stride in self.digits:
-            ids = [base + step * stride for base in ids for step in range(size)]
-        return ids
+        return numbers_of(self.digits)
 
     def __str__(self) -> str:
         dims = ",".join(map(str, self.reshape_dims))
         if self.is_identity:
             return f"[{dims}]"
         return f"[{dims}]T({','.join(map(str, self.transpose_perm))})"
+
+
+def numbers_of(digits: Sequence[tuple[int, int]]) -> list[int]:
+    """Every number that digits of a size and stride can say, the last one changing fastest."""
+    numbers = [0]
+    for size, stride in digits:
+        numbers = [number + step * stride for number in numbers for step in range(size)]
+    return numbers
 
 
 def merge_digits(digits: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

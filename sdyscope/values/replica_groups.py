@@ -8,12 +8,11 @@ is not. ``str`` of a value is text that XLA's own parser reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sdyscope.errors import ConversionError
 from sdyscope.values.hlo_text import check_axis_lists, hlo_axis, hlo_mesh
-from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, merge_digits
+from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, merge_digits, numbers_of
 from sdyscope.values.placement import unused_digits
 from sdyscope.values.tiling import split_digits
 
@@ -132,10 +131,10 @@ class MeshAxesReplicaGroupList:
         """The devices of each group, in order. Lists every device."""
         within = [self.mesh.position_digit(axis) for axis in self.axes]
         devices = self.mesh.devices()
-        offsets = _numbers(within)
+        offsets = numbers_of(within)
         return [
             [devices[start + offset] for offset in offsets]
-            for start in _numbers(unused_digits(within, self.mesh.size))
+            for start in numbers_of(unused_digits(within, self.mesh.size))
         ]
 
     def digits(self) -> tuple[Digits, int] | None:
@@ -160,11 +159,3 @@ class MeshAxesReplicaGroupList:
 
 
 ReplicaGroups = CollectiveDeviceList | IotaReplicaGroupList | MeshAxesReplicaGroupList
-
-
-def _numbers(digits: Sequence[tuple[int, int]]) -> list[int]:
-    """Every number that these digits can say, the last one changing fastest."""
-    numbers = [0]
-    for size, stride in digits:
-        numbers = [number + step * stride for number in numbers for step in range(size)]
-    return numbers

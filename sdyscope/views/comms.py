@@ -16,6 +16,7 @@ from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import NO_MESH, mesh_words_of, over_text
 from sdyscope.words.origins import OP_FOLLOWED, UNCERTAIN, annotation_text, causes_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names, sent_clause
+from sdyscope.words.paths import in_file
 from sdyscope.words.places import common_file, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.rematerializations import rematerialization_text, resharding_text
@@ -31,8 +32,7 @@ ANNOTATIONS = 6
 
 def heading(document: CommsDocument) -> Iterator[Paragraph]:
     """The program, the hardware and the mesh; then what each partitioner's collectives come to."""
-    file = f" ({document.file})" if document.file else ""
-    parts = [f"{document.name}{file}"]
+    parts = [in_file(document.name, document.file)]
     meshes = {program.mesh for program in document.programs if program.mesh is not None}
     if meshes:
         parts += sorted(words for mesh in meshes for words in mesh_words_of({"": mesh}))
@@ -290,7 +290,8 @@ def footer(
     """What the columns mean, and what is not certain or not known."""
     yield from _remade(document)
     if any(program.total.count for program in document.programs):
-        yield Paragraph(f"{sent_clause(document.programs)}. x: times per step", "muted")
+        some_idle = any(program.some_idle for program in document.programs)
+        yield Paragraph(f"{sent_clause(some_idle=some_idle)}. x: times per step", "muted")
     if any(program.predicted for program in document.programs):
         yield Paragraph(
             "predicted: what Shardy's own passes insert; XLA's partitioner may choose others "

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from sdyscope.analysis.diff.causes import Cause
-from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicated
-from sdyscope.analysis.diff.compiled import CompiledDiff
-from sdyscope.analysis.diff.entries import aliases
+from sdyscope.facts.differences import (
+    Cause,
+    CollectiveDifference,
+    Communicated,
+    CompiledDiff,
+)
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number
 from sdyscope.views.propagated_diff import title
@@ -17,7 +19,7 @@ from sdyscope.words.counts import counted, size
 from sdyscope.words.differences import (
     OTHERWISE,
     across_text,
-    behind_text,
+    behind_texts,
     compared_over_text,
     compiled_notes,
     compiled_remarks,
@@ -25,6 +27,7 @@ from sdyscope.words.differences import (
     entry_texts,
     follows_text,
     not_compared_entries_text,
+    without_cause_text,
 )
 from sdyscope.words.hardware import hardware_text
 from sdyscope.words.memory import part_text
@@ -114,7 +117,7 @@ def _causes(diff: CompiledDiff, everything: bool) -> Iterator[_Part]:
     rest = [difference for difference in diff.collectives if difference.cause is None]
     if rest:
         yield Paragraph("")
-        yield Paragraph(_without_cause(diff, len(rest)))
+        yield Paragraph(without_cause_text(diff, len(rest)))
         yield from _due(diff, None, listed, everything)
 
 
@@ -166,30 +169,7 @@ def _beginning(diff: CompiledDiff, index: int, cause: Cause) -> Iterator[Paragra
     where = across_text(diff.across, diff.b.label)
     words = follows_text(cause.values, cause.differences, cause.sent, where)
     yield Paragraph(words, indent=3)
-    for side, behind in ((diff.a, cause.annotations_a), (diff.b, cause.annotations_b)):
-        if behind:
-            text = behind_text(across_text(diff.across, side.label), behind)
-            yield Paragraph(text, "muted", 3, 2)
-
-
-def _without_cause(diff: CompiledDiff, count: int) -> str:
-    if diff.across == "hardware":
-        return (
-            "The shardings are the same on both: what differs is what the compilers make of them."
-        )
-    if diff.same_shardings:
-        return (
-            "Every value is sharded the same way on both sides: what differs is what the compiler "
-            "makes of that."
-        )
-    if diff.has_text:
-        return f"{counted(count, 'difference')}; HLO text does not show where they begin:"
-    if diff.causes:
-        return (
-            f"{counted(count, 'difference')} where the op's tensors are sharded the same way, or "
-            "are not in both modules:"
-        )
-    return f"{counted(count, 'difference')} that could not be traced to a sharding:"
+    yield from (Paragraph(text, "muted", 3, 2) for text in behind_texts(cause, diff))
 
 
 def _origins(
@@ -272,7 +252,7 @@ def _totals(diff: CompiledDiff) -> Table:
     differs = [row for row in diff.memory if row.differs]
     if differs:
         rows.append(Heading("memory"))
-        donated = aliases(diff.memory)
+        donated = diff.aliases
         rows += [_sizes(part_text(row.name, donated), row.a, row.b) for row in differs]
     columns = (
         Column("per device", fold=False),

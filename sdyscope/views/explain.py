@@ -33,13 +33,12 @@ from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import callers_text, common_file, source_text
 from sdyscope.words.propagation import (
     WAYS,
-    absence_text,
     allowed_text,
     beginning_text,
     closed_texts,
     decided_text,
     note_text,
-    stopped_alike,
+    stop_text,
 )
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.rematerializations import rematerialization_text, resharding_text
@@ -237,7 +236,7 @@ def _beginning(beginning: Beginning) -> str:
 
 def _absence(absence: Absence, chains: Sequence[Chain], everything: bool) -> Iterator[Paragraph]:
     where = "" if absence.dimension is None else f"dim {absence.dimension} "
-    words = f"{absence_text(absence)} {stopped_alike(absence.repeated)}".rstrip()
-    yield Paragraph(f"{where}not on {axis_text(absence.axis)}: {words}", "warning", 2, 2)
+    words = f"{where}not on {axis_text(absence.axis)}: {stop_text(absence)}"
+    yield Paragraph(words, "warning", 2, 2)
     if absence.rival is not None and absence.rival not in chains:
         yield from _chain(absence.rival, everything, indent=4)

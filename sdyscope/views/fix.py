@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Remedy
+from sdyscope.facts.traffic import sent_side_by_side
 from sdyscope.terminal.answer import Block
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, number, size_cell
@@ -83,11 +84,7 @@ def changes(fix: Fix, remedy: Remedy) -> Table:
     """What a device sends, holds and takes, before and after."""
     before, after = fix.before, remedy.after
     rows: list[Row] = []
-    kinds: dict[tuple[str, tuple[str, ...]], list[int]] = {}
-    for at, figures in enumerate((before, after)):
-        for part in figures.traffic:
-            kinds.setdefault((part.kind, part.axes), [0, 0])[at] += part.sent
-    for (kind, axes), (old, new) in sorted(kinds.items(), key=lambda item: -max(item[1])):
+    for (kind, axes), (old, new) in sent_side_by_side((before.traffic, after.traffic)):
         rows.append(
             (f"{kind} over {names_text(axes)}", size_cell(old), size_cell(new), _change(old, new))
         )

@@ -22,6 +22,7 @@ from sdyscope.views.show import REPLICAS
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.mesh import axis_text, mesh_words_of
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
+from sdyscope.words.paths import in_file
 from sdyscope.words.places import common_file, op_text, source_text
 from sdyscope.words.propagation import FOLLOWED, origin_text, tensor_text
 from sdyscope.words.remarks import propagation_source_clause, remark_texts
@@ -45,8 +46,7 @@ _TITLES: dict[Section, str] = {
 def heading(document: PropagateDocument) -> Iterator[Paragraph]:
     """How much this is worth and what it was taken from; then the program and its meshes."""
     yield from provenance(document.propagations, document.failures)
-    file = f" ({document.file})" if document.file else ""
-    parts = [f"{document.name}{file}", *mesh_words_of(document.meshes)]
+    parts = [in_file(document.name, document.file), *mesh_words_of(document.meshes)]
     if document.at_step is not None:
         parts.append(f"after step {document.at_step} of {document.last_step}")
     yield Paragraph("; ".join(parts))
@@ -120,7 +120,7 @@ def _table(
 ) -> ValueTable:
     partitioners = document.partitioners
     requested = any(value.requested is not None for value in document.values)
-    if brief and all(all(value.as_requested.values()) for value in document.values):
+    if brief and not any(value.disagrees for value in document.values):
         requested = False
     # Two partitioners' shardings leave no room for where axes come from.
     origins = not (brief and len(partitioners) > 1) and any(
@@ -359,7 +359,7 @@ def _footer(
         first = partitioner_name(document.partitioners[0])
         yield f"{AGREES}  as under {first}, whose blocks are shown", "muted"
     asked = [value for value in document.values if value.as_requested]
-    otherwise = sum(not all(value.as_requested.values()) for value in asked)
+    otherwise = sum(value.disagrees for value in asked)
     if otherwise and document.at_step is None:
         verb = "is" if otherwise == 1 else "are"
         yield f"{counted(otherwise, 'tensor')} {verb} not where {_it(otherwise)} requested", "bad"

@@ -10,7 +10,6 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Tone
 from sdyscope.words.counts import counted
 from sdyscope.words.differences import (
-    across_text,
     extent_text,
     inputs_text,
     not_compared_text,
@@ -99,9 +98,7 @@ def _beginning(
         yield Paragraph(f"{partitioner_name(label):<{width}}  {said}", indent=3, hang=width + 2)
     if sources := inputs_text((source.name, source.sharding) for source in beginning.inputs):
         yield Paragraph(sources, "muted", indent=3)
-    held = beginning.bytes_a, beginning.bytes_b
-    where = across_text(diff.across, diff.a), across_text(diff.across, diff.b)
-    yield Paragraph(extent_text(beginning.values, beginning.bytes, held, where), indent=3)
+    yield Paragraph(extent_text(beginning, diff), indent=3)
     for follows in beginning.follows if everything else ():
         words = f"{title(follows.value)}: {short(follows.a)} | {short(follows.b)}"
         yield Paragraph(words, indent=5)

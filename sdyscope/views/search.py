@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from sdyscope.analysis.search.space import MOST_OPTIONS, Decision
 from sdyscope.analysis.search.values import Candidate, DecisionChange, Search
 from sdyscope.analysis.trials.cost import Prediction
-from sdyscope.analysis.trials.trials import CompiledCandidate
+from sdyscope.facts.traffic import sent_side_by_side
 from sdyscope.terminal.answer import Block
 from sdyscope.terminal.answer import heading as headline
 from sdyscope.terminal.paragraphs import Paragraph
@@ -228,18 +228,12 @@ def _traffic(search: Search, best: Candidate, *, predicted: bool) -> Table:
         columns += [("predicted now", search.start.prediction), ("best", best.prediction)]
     if search.start.partitioned is not None and best.partitioned is not None:
         columns += [("by XLA now", search.start.partitioned), ("best", best.partitioned)]
-    pair = compiled_pair(search)
+    pair = search.compiled_pair
     if pair is not None:
         columns += [("compiled now", pair[0].measured), ("best", pair[1].measured)]
-    totals: dict[tuple[str, str], list[int]] = {}
-    for at, (_, figures) in enumerate(columns):
-        for traffic in figures.traffic:
-            key = (traffic.kind, names_text(traffic.axes))
-            totals.setdefault(key, [0] * len(columns))[at] += traffic.sent
-    ordered = sorted(totals.items(), key=lambda item: -max(item[1]))
     rows: list[Row] = [
-        (kind, over, *(size_cell(count) for count in counts))
-        for (kind, over), counts in ordered
+        (kind, names_text(axes), *map(size_cell, counts))
+        for (kind, axes), counts in sent_side_by_side([each.traffic for _, each in columns])
         if any(counts)
     ]
     rows.append(("total", "", *(size(figures.sent) for _, figures in columns)))
@@ -251,21 +245,6 @@ def _traffic(search: Search, best: Candidate, *, predicted: bool) -> Table:
         ),
         tuple(rows),
     )
-
-
-def compiled_pair(search: Search) -> tuple[CompiledCandidate, CompiledCandidate] | None:
-    """What the compiler made of the program and of the best; None where it was not asked."""
-    trial = next(
-        (
-            trial.compiled
-            for trial in search.trials
-            if trial.candidate == search.chosen and trial.compiled
-        ),
-        None,
-    )
-    if search.compiled_start is None or trial is None:
-        return None
-    return search.compiled_start, trial
 
 
 def footer(search: Search, *, everything: bool = False) -> Iterator[Paragraph]:
@@ -344,7 +323,7 @@ def _outcome(search: Search) -> Iterator[Paragraph]:
         f"{_times(before.held, after.held)}",
         "good",
     )
-    pair = compiled_pair(search)
+    pair = search.compiled_pair
     if pair is not None:
         written, chosen = pair
         sends = f"a device sends {_times(written.measured.sent, chosen.measured.sent)}"
@@ -365,7 +344,7 @@ def _not_confirmed(search: Search) -> Iterator[Paragraph]:
         "program as it is",
         "warning",
     )
-    pair = compiled_pair(search)
+    pair = search.compiled_pair
     best = search.chosen
     if pair is None or best is None:
         return
@@ -411,7 +390,7 @@ def _legend(search: Search) -> Iterable[str]:
     sentences.append(f"cost: {cost}; held: arguments and results, which the cost does not include")
     if search.limit is not None:
         sentences.append(f"at most {size(search.limit)} of arguments and results on a device")
-    pair = compiled_pair(search)
+    pair = search.compiled_pair
     if pair is not None and not pair[1].comparable:
         sentences.append(
             "compiled: a CPU has no reduce-scatter, and sends bf16 as f32; compile for the real "

@@ -22,6 +22,7 @@ from sdyscope.words.counts import counted, size
 from sdyscope.words.memory import apart_text
 from sdyscope.words.mesh import NO_MESH, mesh_texts, mesh_words_of
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
+from sdyscope.words.paths import in_file
 from sdyscope.words.places import common_file, shown_name, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import AT_MOST, NONE, UNKNOWN, short
@@ -55,8 +56,7 @@ _TITLES: Mapping[TensorSection, str] = {
 
 def heading(program: ShownProgram) -> str:
     """The program, its meshes and the JAX that lowered it, in a line."""
-    file = f" ({program.file})" if program.file else ""
-    parts = [f"{program.name}{file}", *mesh_words_of(program.meshes)]
+    parts = [in_file(program.name, program.file), *mesh_words_of(program.meshes)]
     if not program.meshes:
         parts.append(NO_MESH)
     is_file = program.file is not None
@@ -296,7 +296,7 @@ def _footer(program: ShownProgram, table: Table) -> Iterator[tuple[str, Tone]]:
     dropped = sum(tensor.dropped for tensor in program.tensors)
     if dropped:
         yield f"{counted(dropped, 'argument is', 'arguments are')} dropped by jit, unused", "muted"
-    disagree = sum(not all(tensor.agrees.values()) for tensor in program.tensors)
+    disagree = sum(tensor.disagrees for tensor in program.tensors)
     if disagree:
         yield (
             f"{counted(disagree, 'tensor is', 'tensors are')} lowered otherwise than requested: "

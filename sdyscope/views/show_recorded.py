@@ -17,7 +17,7 @@ from sdyscope.words.mesh import mesh_texts
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.paths import file_text, shortened
 from sdyscope.words.places import source_text
-from sdyscope.words.recompiles import advice, cause, cause_key
+from sdyscope.words.recompiles import advice, cause
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE
 
@@ -206,7 +206,7 @@ def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
         )
         groups: dict[object, list[Recompile]] = {}
         for recompile in function:
-            groups.setdefault(cause_key(recompile), []).append(recompile)
+            groups.setdefault(recompile.cause, []).append(recompile)
         for alike in groups.values():
             labels = few([recompile.program for recompile in alike], _LISTED)
             yield Paragraph(f"{labels}: {cause(alike)}", "plain", 2)

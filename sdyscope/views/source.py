@@ -18,7 +18,7 @@ from sdyscope.words.hardware import compiled_text
 from sdyscope.words.mesh import mesh_axes, mesh_words_of
 from sdyscope.words.origins import causes_text
 from sdyscope.words.partitioners import partitioner_name, sent_clause
-from sdyscope.words.paths import file_text
+from sdyscope.words.paths import file_text, in_file
 from sdyscope.words.source import (
     AS_LOWERED,
     AS_NOW,
@@ -41,8 +41,7 @@ LISTED = 3
 
 def heading(document: SourceDocument) -> Iterator[Paragraph]:
     """The program, its meshes and what it was compiled for; then how much this is worth."""
-    file = f" ({document.file})" if document.file else ""
-    parts = [f"{document.name}{file}", *mesh_words_of(document.meshes)]
+    parts = [in_file(document.name, document.file), *mesh_words_of(document.meshes)]
     if compiled := compiled_text(
         document.hardware, document.device_kind, by=document.compiled_by or ""
     ):
@@ -194,7 +193,9 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
     """What the columns are, what has no line, and what is not shown or not known."""
     shown = _shown(document, everything)
     if _sides(document):
-        yield Paragraph(sent_clause(document.collectives), "muted")
+        yield Paragraph(
+            sent_clause(some_idle=any(each.some_idle for each in document.collectives)), "muted"
+        )
     if not document.is_text:
         yield Paragraph(BLOCK, "muted")
     if document.not_compiled:

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from sdyscope.facts.differences import (
     Across,
+    AnyDiff,
+    Cause,
+    CompiledDiff,
     DifferingValue,
-    Entries,
+    Divergence,
     LoneMesh,
     LoweredDiff,
-    MemoryRow,
     NotCompared,
     NotComparedReason,
     NotComparedValues,
+    ProgramSide,
     PropagatedDiff,
     TensorSide,
 )
 from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.memory import Held
-from sdyscope.facts.origins import OriginAnnotation
-from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded
-from sdyscope.facts.traffic import Tally
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.words.counts import counted, few, listed, size
 from sdyscope.words.mesh import axis_text, mesh_document, mesh_words
@@ -72,6 +72,17 @@ def uncompared_text(uncompared: Uncompared) -> str:
     return f"{about}: {uncompared.said}"
 
 
+def verdict_text(diff: AnyDiff) -> str:
+    """What two sides differ in at a stage, a clause."""
+    match diff:
+        case LoweredDiff():
+            return lowered_verdict(diff)
+        case PropagatedDiff():
+            return propagated_verdict(diff)
+        case CompiledDiff():
+            return compiled_verdict(diff)
+
+
 # --- lowered --------------------------------------------------------------------------------------
 
 
@@ -98,14 +109,7 @@ def beside_text(side: TensorSide, what: Sequence[str]) -> str:
     return ", ".join(texts)
 
 
-class _Reordered(Protocol):
-    @property
-    def is_alike(self) -> bool: ...
-    @property
-    def devices_reordered(self) -> bool: ...
-
-
-def _in_other_order(diff: _Reordered) -> str:
+def _in_other_order(diff: LoweredDiff | PropagatedDiff | CompiledDiff) -> str:
     """The clause for devices in another order."""
     if not diff.devices_reordered:
         return ""
@@ -215,10 +219,12 @@ def propagated_verdict(propagated: PropagatedDiff) -> str:
 _NAMED = 3
 
 
-def behind_text(where: str, annotations: Sequence[OriginAnnotation]) -> str:
-    """Which annotations the collectives of one side come from, by the bytes sent for each."""
-    texts = list(dict.fromkeys(map(annotation_text, annotations)))
-    return f"annotations behind it {where}: {few(texts, _NAMED)}"
+def behind_texts(cause: Cause, diff: CompiledDiff) -> Iterator[str]:
+    """Which annotations the collectives of each side come from, by the bytes sent for each."""
+    for side, behind in ((diff.a, cause.annotations_a), (diff.b, cause.annotations_b)):
+        if texts := list(dict.fromkeys(map(annotation_text, behind))):
+            where = across_text(diff.across, side.label)
+            yield f"annotations behind it {where}: {few(texts, _NAMED)}"
 
 
 def inputs_text(inputs: Iterable[tuple[str, Sharded]]) -> str:
@@ -251,17 +257,14 @@ def begins_text(name: str, source: str, shardy: Sharded, gspmd: Sharded) -> str:
     return f"{name}{line} is {short(shardy)} under Shardy but {short(gspmd)} under GSPMD"
 
 
-def extent_text(values: int, whole: int, held: tuple[int, int], where: tuple[str, str]) -> str:
-    """How many values differ from a place on, and how many bytes they take.
-
-    Args:
-        values: how many, the first included.
-        whole: bytes of all these tensors.
-        held: bytes of them that a device holds on each side.
-        where: what to call each side: `under Shardy`.
-    """
-    sides = ", ".join(f"{size(bytes_)} {side}" for bytes_, side in zip(held, where, strict=True))
-    taken = f"{size(whole)}, of which a device holds {sides}"
+def extent_text(divergence: Divergence, diff: PropagatedDiff) -> str:
+    """How many values differ from a place on, and how many bytes they take."""
+    values, across = divergence.values, diff.across
+    sides = (
+        f"{size(divergence.bytes_a)} {across_text(across, diff.a)}, "
+        f"{size(divergence.bytes_b)} {across_text(across, diff.b)}"
+    )
+    taken = f"{size(divergence.bytes)}, of which a device holds {sides}"
     if values == 1:
         return taken
     follow = counted(values - 1, "more value follows", "more values follow")
@@ -313,6 +316,32 @@ def _sized_axis(axis: AxisRef, meshes: Sequence[Mesh | None]) -> str:
     }
     is_sized = axis.sub_axis_info is None and len(sizes) == 1
     return f"{axis.name}={sizes.pop()}" if is_sized else axis_text(axis)
+
+
+def without_cause_text(diff: CompiledDiff, count: int) -> str:
+    """That some differences in collectives follow from no place that is known, and why.
+
+    Args:
+        diff: the comparison.
+        count: how many differences these are.
+    """
+    if diff.across == "hardware":
+        return (
+            "The shardings are the same on both: what differs is what the compilers make of them."
+        )
+    if diff.same_shardings:
+        return (
+            "Every value is sharded the same way on both sides: what differs is what the compiler "
+            "makes of that."
+        )
+    if diff.has_text:
+        return f"{counted(count, 'difference')}; HLO text does not show where they begin:"
+    if diff.causes:
+        return (
+            f"{counted(count, 'difference')} where the op's tensors are sharded the same way, or "
+            "are not in both modules:"
+        )
+    return f"{counted(count, 'difference')} that could not be traced to a sharding:"
 
 
 #: What differs of collectives that send as much.
@@ -385,23 +414,6 @@ def not_compared_entries_text(entries: NotCompared, labels: tuple[str, str] = ("
     return f"{count} {verb} not compared: {who} not say how {named} {verb} sharded"
 
 
-class _CompiledSide(Protocol):
-    @property
-    def label(self) -> str: ...
-    @property
-    def failure(self) -> str: ...
-    @property
-    def total(self) -> Tally | None: ...
-    @property
-    def notes(self) -> Sequence[Remark]: ...
-    @property
-    def unread(self) -> int: ...
-    @property
-    def origins_missing(self) -> Remark | str: ...
-    @property
-    def memory_missing(self) -> str: ...
-
-
 _SHARDED: Final = "is sharded differently", "are sharded differently"
 _STORED: Final = "is stored differently", "are stored differently"
 #: What is said of one argument or result that differs, and of several, by what differs.
@@ -415,34 +427,7 @@ _HOW: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-class _CompiledDiff(Protocol):
-    @property
-    def across(self) -> Across: ...
-    @property
-    def a(self) -> _CompiledSide: ...
-    @property
-    def b(self) -> _CompiledSide: ...
-    @property
-    def is_alike(self) -> bool: ...
-    @property
-    def has_text(self) -> bool: ...
-    @property
-    def collectives(self) -> Sequence[object]: ...
-    @property
-    def memory(self) -> Sequence[MemoryRow]: ...
-    @property
-    def entries(self) -> Entries | None: ...
-    @property
-    def moved(self) -> int: ...
-    @property
-    def devices_reordered(self) -> bool: ...
-    @property
-    def is_memory_compared(self) -> bool | None: ...
-    @property
-    def causes_missing(self) -> Remark | str: ...
-
-
-def compiled_verdict(compiled: _CompiledDiff) -> str:
+def compiled_verdict(compiled: CompiledDiff) -> str:
     """How much more or less the second side sends and needs, a clause; or that it is the same."""
     a, b = compiled.a, compiled.b
     where_a, where_b = (across_text(compiled.across, side.label) for side in (a, b))
@@ -453,8 +438,9 @@ def compiled_verdict(compiled: _CompiledDiff) -> str:
         return f"compiles {there}, not {missing}"
     assert a.total is not None
     assert b.total is not None
-    needs = device_verb(compiled.has_text)
-    total = next((row for row in compiled.memory if row.kind == "total"), None)
+    # The text of a compiled program only says what a device holds.
+    needs = "holds" if compiled.has_text else "needs"
+    total = compiled.total_memory
     order = _in_other_order(compiled)
     if compiled.is_alike:
         sent = counted(a.total.count, "collective") if a.total.count else "no collectives"
@@ -464,9 +450,9 @@ def compiled_verdict(compiled: _CompiledDiff) -> str:
             sent += f", and {size(total.a)} that a device {needs}"
         return f"{sent}, the same {where_a} and {partitioner_name(b.label)}{order}"
     changes = []
-    if a.total != b.total or compiled.collectives:
+    if compiled.sends_differ:
         changes.append(_changed("sends", a.total.sent, b.total.sent))
-    if any(row.differs for row in compiled.memory):
+    if compiled.memory_differs:
         before, after = (0, 0) if total is None else (total.a or 0, total.b or 0)
         changes.append(_changed(needs, before, after))
     entries = () if compiled.entries is None else compiled.entries.different
@@ -491,7 +477,7 @@ def _changed(verb: str, before: int, after: int) -> str:
     return f"{verb} {size(abs(after - before))} {more} ({now}, not {then})"
 
 
-def compiled_notes(side: _CompiledSide) -> Iterator[str]:
+def compiled_notes(side: ProgramSide) -> Iterator[str]:
     """What else there is to know of one side that was compiled, in sentences."""
     yield from remark_texts(side.notes)
     if side.origins_missing:
@@ -502,7 +488,7 @@ def compiled_notes(side: _CompiledSide) -> Iterator[str]:
         yield f"{counted(side.unread, 'line')} of the compiled program could not be read."
 
 
-def compiled_remarks(diff: _CompiledDiff) -> Iterator[str]:
+def compiled_remarks(diff: CompiledDiff) -> Iterator[str]:
     """What was not compared of two compiled programs, and what is alike otherwise, in clauses."""
     if diff.moved:
         verb = "is" if diff.moved == 1 else "are"
@@ -510,15 +496,10 @@ def compiled_remarks(diff: _CompiledDiff) -> Iterator[str]:
             f"{counted(diff.moved, 'tensor')} {verb} communicated for ops of other scopes, from "
             "the same lines, with no other difference"
         )
-    if diff.is_memory_compared is False:
+    if diff.memory_compared is False:
         yield "memory is not compared: a text does not say how it stores its parameters"
-    if diff.is_memory_compared and diff.has_text:
+    if diff.memory_compared and diff.has_text:
         yield "memory: arguments and results, which is all that a text says of it"
     if diff.causes_missing:
         reason = remark_text(diff.causes_missing).rstrip(".")
         yield f"where differences begin is not known: propagation failed: {reason}"
-
-
-def device_verb(has_text: bool) -> str:
-    """What a device does with its memory: a compiled program's text only says what it holds."""
-    return "holds" if has_text else "needs"

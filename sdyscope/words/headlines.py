@@ -9,6 +9,7 @@ from sdyscope.errors import indefinite
 from sdyscope.facts.account import Reason, Unknown
 from sdyscope.facts.differences import Divergence
 from sdyscope.facts.edits import SourceEdit
+from sdyscope.facts.memory import Held
 from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.rematerializations import Rematerialization
 from sdyscope.values.source import SourceLocation
@@ -145,23 +146,18 @@ def remade_said(remade: Sequence[Rematerialization], partitioner: str | None) ->
     return f"{count} a whole tensor on every device under {under}.", sentence(words)
 
 
-def savings_said(
-    whole: int, saves: int, name: str, replicas: int | None, best: object, most: int
-) -> Said:
+def savings_said(whole: int, savings: Sequence[Held]) -> Said:
     """What of the arguments could be sharded further.
 
     Args:
         whole: bytes of arguments on a device.
-        saves: how many of them could be elsewhere.
-        name: the argument of most of them.
-        replicas: how often that is held.
-        best: how it could be sharded.
-        most: how many bytes that would save.
+        savings: the arguments that could be, at least one, what saves most first.
     """
+    saves, most = sum(argument.saves for argument in savings), savings[0]
     return (
         f"Of the {size(whole)} of arguments on each device, {size(saves)} could be sharded "
         "further.",
-        f"{name} is held {replicas} times; {best} would save {size(most)}.",
+        f"{most.name} is held {most.replicas} times; {most.best} would save {size(most.saves)}.",
     )
 
 

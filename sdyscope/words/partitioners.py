@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol
+import operator
+from collections.abc import Iterable, Sequence
 
 from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.words.counts import WITH_LOOPS_ONCE, size
+from sdyscope.words.memory import PARTS
 
 
-class _MaybeIdle(Protocol):
-    @property
-    def some_idle(self) -> bool: ...
-
-
-_PARTS: Final[Mapping[str, str]] = {
-    "arguments": "arguments",
-    "results": "results",
-    "temporaries": "temporaries",
-    "generated_code": "code",
-}
-
-
-def sent_clause(collectives: Iterable[_MaybeIdle]) -> str:
+def sent_clause(*, some_idle: bool) -> str:
     """What the bytes are that a device sends.
 
-    The pairs of a permutation can leave devices out, as those of a pipeline's ends.
+    Args:
+        some_idle: whether some are permutations in which a device sends or receives nothing, as
+            those of a pipeline's ends.
     """
-    if any(each.some_idle for each in collectives):
+    if some_idle:
         return (
             "sent: bytes a device sends per step, counted by ring algorithms, not measured; in "
             "some collective-permutes a device sends or receives nothing"
@@ -137,24 +127,18 @@ def needs_sentence(needed: Sequence[tuple[str | None, MemoryAnalysis]]) -> str:
     if not few or _is_alike(few, many):
         return f"A device needs {size(many)} under {more}, {size(few)} under {less}."
     least, most = sorted((memory for _, memory in needed), key=lambda memory: memory.total)
-    part = max(_PARTS, key=lambda name: getattr(most, name) - getattr(least, name))
+    part = most.largest_growth(least)
     return (
         f"Under {more} a device needs {many / few:.1f} times the memory: {size(many)}, not "
-        f"{size(few)}; {_PARTS[part]} take {size(getattr(most, part))}, not "
-        f"{size(getattr(least, part))}."
+        f"{size(few)}; {PARTS[part]} take {size(most.part(part))}, not {size(least.part(part))}."
     )
 
 
 def _ends(figures: Sequence[tuple[str | None, int]]) -> tuple[tuple[str, int], tuple[str, int]]:
     """The partitioner with the least and the one with the most."""
-    named = sorted(
-        ((partitioner_name(partitioner), bytes_) for partitioner, bytes_ in figures), key=_bytes
-    )
+    named = [(partitioner_name(partitioner), bytes_) for partitioner, bytes_ in figures]
+    named.sort(key=operator.itemgetter(1))
     return named[0], named[-1]
-
-
-def _bytes(figure: tuple[str, int]) -> int:
-    return figure[1]
 
 
 def _is_alike(few: int, many: int) -> bool:

@@ -137,3 +137,8 @@ def shortened(words: str) -> str:
         if folder != sep:
             words = words.replace(folder, "")
     return _PATH_IN_TEXT.sub(lambda path: file_text(path[0]), words)
+
+
+def in_file(name: str, file: str | None) -> str:
+    """A program, with the file that it was read from where it was: ``jit_step (step.mlir)``."""
+    return f"{name} ({file})" if file else name

@@ -134,13 +134,6 @@ def note_text(note: ExplanationNote) -> str:
             )
 
 
-def stopped_alike(count: int) -> str:
-    """How many more tensors beside a value the same rule stopped; empty for none."""
-    if count < 2:
-        return "The same rule stopped one more tensor." if count else ""
-    return f"The same rule stopped {count:,} more tensors."
-
-
 # --- What allowed a move --------------------------------------------------------------------------
 
 _DATA_FLOW: Final[Mapping[str, str]] = {
@@ -266,6 +259,15 @@ def absence_text(absence: Absence) -> str:
         f"{tensor_text(absence.neighbour)} {between} {op} has {axis_text(absence.axis)}{could}: "
         f"{_stop(absence.stop, op)}."
     )
+
+
+def stop_text(absence: Absence) -> str:
+    """The same, and how many more tensors beside the value the same rule stopped."""
+    count = absence.repeated
+    if not count:
+        return absence_text(absence)
+    tensors = "one more tensor" if count == 1 else f"{count:,} more tensors"
+    return f"{absence_text(absence)} The same rule stopped {tensors}."
 
 
 def _op(absence: Absence) -> str:

@@ -18,32 +18,6 @@ _DENSE = re.compile(r"^dense<(.*)> : tensor<.*>$", re.DOTALL)
 _LONGEST = 60
 
 
-def cause_key(recompile: Recompile) -> object:
-    """What is alike for recompiles that are told of together."""
-    arguments = tuple(
-        (a.name, _change(a), a.weak, a.meshes, a.moved, a.returned_as, a.is_next_value)
-        for a in recompile.arguments
-    )
-    op = (
-        None
-        if recompile.op is None
-        else (recompile.op.attribute, recompile.op.source, not recompile.op.attribute)
-    )
-    again = recompile.program == recompile.before, recompile.reordered
-    return again, arguments, recompile.meshes and not arguments, op, recompile.donated
-
-
-def _change(argument: ArgumentChange) -> str:
-    """What of an argument changed: type, weak type, mesh, tree or sharding."""
-    if not (argument.was_type and argument.type):
-        return "tree"
-    if argument.meshes is not None:
-        return "mesh"
-    if argument.weak is not None:
-        return "weak"
-    return "type" if argument.was_type != argument.type else "sharding"
-
-
 def cause(alike: Sequence[Recompile]) -> str:
     """Why a function was compiled again.
 
@@ -127,7 +101,7 @@ def _is_seen(argument: ArgumentChange) -> bool:
 def _changed(alike: Sequence[ArgumentChange]) -> str:
     """What an argument was, and what it then was, once or several times."""
     first = alike[0]
-    change = _change(first)
+    change = first.change
     if change == "tree":
         return f"({first.type}) is new" if first.type else f"({first.was_type}) is gone"
     if change == "type":
@@ -137,8 +111,11 @@ def _changed(alike: Sequence[ArgumentChange]) -> str:
         was, now = (first.type, weak) if first.weak else (weak, first.type)
         return f"was {was}, then {now}"
     was, now = _sharding(first.was), _few([_sharding(change.now) for change in alike])
-    if _is_committed(first):
-        was, now = (_COMMITTED[_is_written(each)] for each in (first.was, first.now))
+    if first.commits:
+        was, now = (
+            _COMMITTED[each is not None and each.sharding is not None]
+            for each in (first.was, first.now)
+        )
     same = ", the same placement written differently" if first.moved is False else ""
     return f"was {was}, then {now}{same}"
 
@@ -158,27 +135,8 @@ def _sharding(sharded: Sharded | None) -> str:
     return short(sharded) if sharded.is_on_mesh else "on no mesh"
 
 
-def _is_placed(sharded: Sharded | None) -> bool:
-    """Whether an array is said to be on a mesh."""
-    return sharded is not None and sharded.sharding is not None and sharded.is_on_mesh
-
-
-def _is_whole(sharded: Sharded | None) -> bool:
-    return sharded is None or sharded.placement is None or sharded.placement.is_replicated
-
-
 #: What an array of a program on one device is, by whether JAX writes that it is on it.
 _COMMITTED = {False: "not committed to a device", True: "committed to one device"}
-
-
-def _is_written(sharded: Sharded | None) -> bool:
-    return sharded is not None and sharded.sharding is not None
-
-
-def _is_committed(argument: ArgumentChange) -> bool:
-    """Whether an array of a program on one device was committed to that, or is not any more."""
-    written = [each for each in (argument.was, argument.now) if _is_written(each)]
-    return len(written) == 1 and written[0] is not None and not written[0].is_on_mesh
 
 
 def _op(alike: Sequence[OpChange], before: str) -> str:
@@ -211,7 +169,7 @@ def advice(recompile: Recompile) -> str:
             "and other settings of JAX."
         )
     arguments = [argument for argument in recompile.arguments if argument.kind == "argument"]
-    changes = {_change(argument) for argument in arguments}
+    changes = {argument.change for argument in arguments}
     said = []
     if "tree" in changes:
         said.append("Pass arguments of the same tree structure each time.")
@@ -219,7 +177,7 @@ def advice(recompile: Recompile) -> str:
         dtypes = any(
             argument.was_type.partition("[")[0] != argument.type.partition("[")[0]
             for argument in arguments
-            if _change(argument) == "type"
+            if argument.change == "type"
         )
         said.append(
             "Convert to one element type before the call."
@@ -254,7 +212,7 @@ def advice(recompile: Recompile) -> str:
         said.append("Create the mesh once and use it everywhere.")
         own_op = None
     else:
-        sharded = [argument for argument in arguments if _change(argument) == "sharding"]
+        sharded = [argument for argument in arguments if argument.change == "sharding"]
         said += _sharding_advice(sharded, recompile.before)
         if not arguments and recompile.arguments:
             said.append("Pass the same out_shardings each time.")
@@ -275,9 +233,9 @@ def advice(recompile: Recompile) -> str:
 
 def _sharding_advice(arguments: Sequence[ArgumentChange], before: str) -> list[str]:
     said = []
-    committed = [argument.name for argument in arguments if _is_committed(argument)]
-    elsewhere = [a for a in arguments if a.moved is not False and not _is_committed(a)]
-    unplaced = [argument for argument in elsewhere if not _is_placed(argument.was)]
+    committed = [argument.name for argument in arguments if argument.commits]
+    elsewhere = [a for a in arguments if a.moved is not False and not a.commits]
+    unplaced = [argument for argument in elsewhere if not argument.was_placed]
     placed = [argument for argument in elsewhere if argument not in unplaced]
     returned = [argument for argument in placed if argument.returned_as]
     moved = [argument for argument in placed if not argument.returned_as]
@@ -289,7 +247,7 @@ def _sharding_advice(arguments: Sequence[ArgumentChange], before: str) -> list[s
     if unplaced:
         names = _names([change.name for change in unplaced])
         how = ""
-        if any(change.returned_as and not _is_whole(change.now) for change in unplaced):
+        if any(change.returned_as and change.is_cut for change in unplaced):
             how = f", sharded as {before} returns {'them' if len(unplaced) > 1 else 'it'}"
         said.append(f"Place {names} on the mesh before the first call, with jax.device_put{how}.")
     if returned:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 from sdyscope.facts.versions import Evaluated, FigureUnit, PackageChange, Reading
 from sdyscope.words.counts import counted, few, listed, size
@@ -121,8 +121,6 @@ def evaluation_text(evaluated: Evaluated) -> str:
 
 
 class _Bisection(Protocol):
-    @property
-    def across(self) -> Literal["releases", "commits"]: ...
     @property
     def what(self) -> str: ...
     @property

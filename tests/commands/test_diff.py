@@ -267,7 +267,7 @@ def test_what_all_pairs_of_two_directories_have_in_common_is_said_once(
         for name in ("first", "second"):
             (tmp_path / folder / f"{name}.mlir").write_text(mlp_texts["shardy"])
     monkeypatch.setattr(
-        "sdyscope.commands.diff._lowered_by",
+        "sdyscope.analysis.diff.sides._lowered_by",
         lambda inspection: f"JAX of {Path(inspection.file).parent.name}",
     )
     done = sdyscope("diff", tmp_path / "before", tmp_path / "after")

@@ -3,16 +3,15 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import sdyscope
-
-MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+from tests.programs import AUTO
 
 
 def put(x, *spec):
-    return jax.lax.with_sharding_constraint(x, NamedSharding(MESH, P(*spec)))
+    return jax.lax.with_sharding_constraint(x, NamedSharding(AUTO, P(*spec)))
 
 
 def maybe_put(x, *spec):

@@ -6,15 +6,19 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from sdyscope.analysis.diff.sides import notes_between
 from sdyscope.commands import snapshot_diff
+from sdyscope.facts.differences import LoneMesh, LoweredDiff
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection, inspect
 from sdyscope.page import differences as report_differences
 from sdyscope.page import document as report
 from sdyscope.page import page as report_page
+from sdyscope.page.columns import Pool
 from sdyscope.snapshots import write
 from sdyscope.targets import resolve
 from sdyscope.words.differences import compiled_verdict, propagated_verdict
+from sdyscope.words.remarks import remark_texts
 
 pytestmark = pytest.mark.compiles
 
@@ -196,6 +200,28 @@ def test_ops_that_differ_are_a_table(open_page):
     assert "[object" not in page.inner_text("main")
 
 
+def test_what_is_noted_of_a_comparison_is_on_the_page(open_page):
+    """As the terminal says it: one of the two has another name for an axis."""
+    sides = [
+        inspect(
+            jax.jit(jnp.tanh),
+            jax.ShapeDtypeStruct(
+                (4,),
+                jnp.float32,
+                sharding=jax.sharding.NamedSharding(
+                    jax.sharding.AbstractMesh((2,), (axis,)), jax.sharding.PartitionSpec(axis)
+                ),
+            ),
+            partitioners=("shardy",),
+        )
+        for axis in ("data", "rows")
+    ]
+    (note,) = remark_texts(notes_between(*sides))
+    assert "rows" in note
+    page = open_page(report_page.differences_page(*sides, "Not compiled."), "")
+    assert note in page.locator(".note").all_inner_texts()
+
+
 @pytest.fixture(scope="module")
 def comparison():
     """Two programs of which one has another name for an argument and a scope, with all views."""
@@ -243,13 +269,27 @@ def test_what_has_another_name_is_one_row(open_page, comparison):
     assert not any("not there" in row for row in rows)
 
 
-def test_partitioners_have_their_names_in_the_title():
-    alike = {"propagated": {"same": True, "words": ""}}
-    labels = ("shardy", "gspmd")
-    assert report_differences._title("partitioners", labels, alike) == (
-        "The same under Shardy and GSPMD."
+def test_the_title_is_of_the_last_stage_that_differs():
+    alike, apart = (
+        LoweredDiff(
+            name="step",
+            across="partitioners",
+            a="shardy",
+            b="gspmd",
+            same_tensors=3,
+            meshes=meshes,
+        )
+        for meshes in ((), (LoneMesh("shardy", "<[]>"),))
     )
-    nothing = {"lowered": {"unavailable": "no"}}
-    assert report_differences._title("partitioners", labels, nothing) == (
-        "Shardy and GSPMD could not be compared."
-    )
+    for stages, title in (
+        ({"lowered": alike}, "The same under Shardy and GSPMD."),
+        (
+            {"lowered": alike, "compiled": "not compiled"},
+            "The same under Shardy and GSPMD, as far as they were compared.",
+        ),
+        ({"lowered": "no"}, "Shardy and GSPMD could not be compared."),
+        ({"lowered": apart, "propagated": alike}, "The meshes differ between Shardy and GSPMD."),
+    ):
+        labels, pool = ("shardy", "gspmd"), Pool({}, 1)
+        drawn = report_differences._titled("step", "partitioners", labels, stages, pool)
+        assert drawn["title"] == title

@@ -23,11 +23,10 @@ from sdyscope.targets import resolve
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.paths import file_text
 from sdyscope.words.propagation import (
-    absence_text,
     allowed_text,
     beginning_text,
     closed_texts,
-    stopped_alike,
+    stop_text,
     tensor_text,
 )
 from sdyscope.words.sharding import short
@@ -119,7 +118,7 @@ def test_what_stopped_axes_is_what_explain_says(unconstrained):
                 axis_text(one.axis),
                 one.dimension,
                 one.reason,
-                f"{absence_text(one)} {stopped_alike(one.repeated)}".rstrip(),
+                stop_text(one),
             )
             for one in found.absences
         ]

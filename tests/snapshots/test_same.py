@@ -6,21 +6,17 @@ import jax
 import jax.numpy as jnp
 import pytest
 from hypothesis import HealthCheck, given, settings
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.inspection import Inspection, inspect
 from sdyscope.snapshots import compare, read_snapshots, update, write
+from tests.programs import on
 from tests.sharded_programs import exchanged_pairs
 
 pytestmark = pytest.mark.compiles
 
-MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
 STAGES = ("requested", "lowered", "propagated")
-
-
-def on(*spec):
-    return NamedSharding(MESH, P(*spec))
 
 
 def constrained(x, *spec):

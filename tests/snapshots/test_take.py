@@ -7,28 +7,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import Mesh as JaxMesh
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.inspection import Inspection, inspect
 from sdyscope.snapshots import compare, read_snapshots, update, write
 from sdyscope.snapshots.items import reduced
 from sdyscope.stages.lowered.read import read_bytes
+from tests.programs import AUTO, array, on
 
 pytestmark = pytest.mark.compiles
 
-MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
 ALL = ("requested", "lowered", "propagated", "compiled")
 BOTH = ("shardy", "gspmd")
-
-
-def on(*spec):
-    return NamedSharding(MESH, P(*spec))
-
-
-def array(shape, *spec):
-    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=on(*spec))
 
 
 def taken(step, *spec, stages=ALL, partitioners=BOTH, donate=()):
@@ -39,7 +31,7 @@ def taken(step, *spec, stages=ALL, partitioners=BOTH, donate=()):
 
 def scattered(x, block):
     return jax.shard_map(
-        block, mesh=MESH, in_specs=P("data", "model"), out_specs=P(("data", "model"))
+        block, mesh=AUTO, in_specs=P("data", "model"), out_specs=P(("data", "model"))
     )(x)
 
 
@@ -107,7 +99,7 @@ def test_other_specs_of_a_shard_map_are_told_at_its_boundary():
         def body(params, x):
             mapped = jax.shard_map(
                 lambda w, y: (y.sum() + w).sum().reshape(1, 1),
-                mesh=MESH,
+                mesh=AUTO,
                 in_specs=specs,
                 out_specs=P("data", "model"),
             )
@@ -223,7 +215,7 @@ module @m attributes {{mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i3
 
 def test_offloaded_arguments_are_in_it():
     """In another memory a tensor is a change, and has the same block on another mesh."""
-    at = NamedSharding(MESH, P("data"), memory_kind="pinned_host")
+    at = NamedSharding(AUTO, P("data"), memory_kind="pinned_host")
     program = inspect(jax.jit(lambda x: x), jax.ShapeDtypeStruct((16, 64), "float32", sharding=at))
     if "memory_kind" not in str(program.lowered["shardy"].module):
         pytest.skip("this JAX writes no kind of memory for a mesh without devices")

@@ -4,7 +4,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from sdyscope.facts.differences import LoneMesh, LoweredDiff, NotCompared, NotComparedValues
+from sdyscope.facts.differences import (
+    Cause,
+    CompiledDiff,
+    LoneMesh,
+    LoweredDiff,
+    MemoryRow,
+    NotCompared,
+    NotComparedValues,
+    ProgramSide,
+)
+from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.syntax.partition_spec import parse_partition_spec
 from sdyscope.values.convert import to_placement
@@ -14,7 +24,7 @@ from sdyscope.values.placement import Digit, Placement
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.words.differences import (
     across_text,
-    behind_text,
+    behind_texts,
     compared_over_text,
     compiled_remarks,
     entry_text,
@@ -23,6 +33,7 @@ from sdyscope.words.differences import (
     lowered_notes,
     not_compared_entries_text,
     not_compared_text,
+    without_cause_text,
 )
 
 
@@ -95,15 +106,17 @@ def test_axes_have_their_size_where_both_meshes_agree_on_it():
 
 
 def test_annotations_behind_collectives():
-    every = [
+    every = tuple(
         OriginAnnotation(
             "argument", f"w{k}", parse_partition_spec("P('data')"), (), "has", None, True
         )
         for k in range(5)
-    ]
-    assert behind_text("under GSPMD", every) == (
-        "annotations behind it under GSPMD: w0 P('data'), w1 P('data'), w2 P('data') and 2 more"
     )
+    sides = {"a": ProgramSide("shardy"), "b": ProgramSide("gspmd")}
+    diff = CompiledDiff(name="step", across="partitioners", **sides)
+    assert list(behind_texts(Cause((), 0, 0, (), every), diff)) == [
+        "annotations behind it under GSPMD: w0 P('data'), w1 P('data'), w2 P('data') and 2 more"
+    ]
 
 
 MESH = Mesh.of({"a": 4, "b": 2})
@@ -160,23 +173,27 @@ def test_entries():
     )
 
 
+HELD = (MemoryRow("total", MemoryPart.TOTAL, 8, 8),)
+
+
 @pytest.mark.parametrize(
     ("facts", "clauses"),
     [
-        ({"is_memory_compared": None}, []),
+        ({"a": ProgramSide("a", failure="refused")}, []),
         (
-            {"moved": 1, "is_memory_compared": True},
+            {"moved": 1, "memory": HELD},
             [
                 "1 tensor is communicated for ops of other scopes, from the same lines, with "
                 "no other difference"
             ],
         ),
+        ({}, ["memory is not compared: a text does not say how it stores its parameters"]),
         (
-            {"is_memory_compared": False},
-            ["memory is not compared: a text does not say how it stores its parameters"],
-        ),
-        (
-            {"is_memory_compared": True, "has_text": True, "causes_missing": "no module."},
+            {
+                "memory": HELD,
+                "b": ProgramSide("b", is_text=True),
+                "causes_missing": "no module.",
+            },
             [
                 "memory: arguments and results, which is all that a text says of it",
                 "where differences begin is not known: propagation failed: no module",
@@ -185,5 +202,21 @@ def test_entries():
     ],
 )
 def test_what_was_not_compared_of_compiled_programs_is_said(facts, clauses):
-    namespace = SimpleNamespace(**{"moved": 0, "has_text": False, "causes_missing": "", **facts})
-    assert list(compiled_remarks(namespace)) == clauses
+    sides = {"a": ProgramSide("a"), "b": ProgramSide("b")}
+    diff = CompiledDiff(**{"name": "step", "across": "programs", **sides, **facts})
+    assert list(compiled_remarks(diff)) == clauses
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"across": "hardware"}, "The shardings are the same on both"),
+        ({"same_shardings": True}, "Every value is sharded the same way on both sides"),
+        ({"b": ProgramSide("b", is_text=True)}, "2 differences; HLO text does not show"),
+        ({}, "2 differences that could not be traced to a sharding:"),
+    ],
+)
+def test_differences_that_follow_from_no_place_say_why(facts, words):
+    sides = {"a": ProgramSide("a"), "b": ProgramSide("b")}
+    diff = CompiledDiff(**{"name": "step", "across": "programs", **sides, **facts})
+    assert without_cause_text(diff, 2).startswith(words)

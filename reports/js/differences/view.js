@@ -122,6 +122,7 @@ function tables(data, labels) {
 function notes(data, labels) {
   const elements = [];
   const say = (words, tone) => elements.push(el("p.note", { dir: "auto", data: { tone } }, words));
+  for (const words of data.notes ?? []) say(words, "warning");
   for (const words of data.propagated.notCompared ?? []) say(words);
   (data.propagated.exactness ?? []).forEach((exactness, at) => {
     if (exactness !== "exact") say(`The propagation of ${labels[at]} is ${exactness}.`, "bad");

@@ -38,8 +38,4 @@ def _on_cpu(collective: Collective) -> Collective:
             (part.sent * size // (part.bytes or 1), part.received * size // (part.bytes or 1))
             for part, size in zip(collective.parts, sizes, strict=True)
         ]
-    parts = tuple(
-        replace(part, shape=shape, bytes=shape.bytes, sent=sent, received=received)
-        for part, shape, (sent, received) in zip(collective.parts, shapes, moved, strict=True)
-    )
-    return replace(collective, parts=parts)
+    return collective.resized(shapes, moved)

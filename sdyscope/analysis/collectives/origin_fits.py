@@ -104,9 +104,8 @@ class Fits:
         # Of others, a loop above all, tensors that are alike in shape need not go together.
         if op.mnemonic not in ("dot_general", "concatenate") and not is_elementwise(op.kind):
             return False
-        values = [*self.needs.operands(op), *results(op)]
-        shapes = [shape for value in values if (shape := self.decided.shape(value)) is not None]
-        if need.value not in values or len(shapes) != len(values):
+        values, shapes = self.needs.sized(op)
+        if need.value not in values:
             return False
         at = values.index(need.value)
         own = list(self.decided.axes(need.value) or ((),) * len(shapes[at]))

@@ -335,6 +335,12 @@ class Needs:
         wants = op is None or need.output is not None or op.is_constraint or kind_of(op) in _WHOLE
         return wants or bool(self.conflicting(need, axes))
 
+    def sized(self, op: Op) -> tuple[list[ValueId], list[tuple[int, ...]]]:
+        """All that an op takes and makes, with their shapes; nothing where one has none."""
+        values = [*self.operands(op), *results(op)]
+        shapes = [shape for value in values if (shape := self.decided.shape(value)) is not None]
+        return (values, shapes) if len(shapes) == len(values) else ([], [])
+
     def is_in_line(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether all that a product takes and makes has the axes as the value, and nowhere else.
 
@@ -343,9 +349,8 @@ class Needs:
         op = need.op
         if op is None or need.output is not None or kind_of(op) not in PRODUCTS:
             return False
-        values = [*self.operands(op), *results(op)]
-        shapes = [shape for value in values if (shape := self.decided.shape(value)) is not None]
-        if need.value not in values or len(shapes) != len(values):
+        values, shapes = self.sized(op)
+        if need.value not in values:
             return False
         held = [self.on(self.decided.axes(value), axes) for value in values]
         at = values.index(need.value)

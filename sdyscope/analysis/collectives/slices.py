@@ -156,13 +156,8 @@ def _between(
     arrival = arrivals.get(_first(_MEETING, sent))
     shapes = [_shape(part, kind, arrival) for part in collective.parts]
     moved = wire_bytes_by_tensor(kind, [shape.bytes for shape in shapes], size or 2)
-    parts = tuple(
-        replace(part, shape=shape, bytes=shape.bytes, sent=bytes_sent, received=bytes_received)
-        for part, shape, (bytes_sent, bytes_received) in zip(
-            collective.parts, shapes, moved, strict=True
-        )
-    )
-    return replace(collective, kind=kind, axes=axes, group_size=size or None, parts=parts)
+    sized = collective.resized(shapes, moved)
+    return replace(sized, kind=kind, axes=axes, group_size=size or None)
 
 
 def _shape(part: Part, kind: CollectiveKind, arrival: Instruction | None) -> Shape:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -147,6 +147,19 @@ class Collective:
     __document__ = in_place(
         conditional=("conditional", "at_most"), groups=("groups", "sent", "received"), devices=()
     )
+
+    def resized(self, shapes: Iterable[Shape], moved: Iterable[tuple[int, int]]) -> Collective:
+        """The same of tensors of other shapes.
+
+        Args:
+            shapes: of each tensor.
+            moved: bytes that a device sends and receives for each.
+        """
+        parts = tuple(
+            replace(part, shape=shape, bytes=shape.bytes, sent=sent, received=received)
+            for part, shape, (sent, received) in zip(self.parts, shapes, moved, strict=True)
+        )
+        return replace(self, parts=parts)
 
     @property
     def is_partial(self) -> bool:

@@ -7,104 +7,54 @@ op is a constraint that only one of two programs has, it began there.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
 
 from sdyscope.analysis.collectives.totals import Part
-from sdyscope.analysis.diff.collectives import (
-    CollectiveDifference,
-    Communicated,
-    folded_layers,
-)
+from sdyscope.analysis.diff.collectives import Differing, Transfers, folded_layers
 from sdyscope.analysis.diff.lowered import written
 from sdyscope.analysis.diff.propagated import PropagatedSide, inputs
+from sdyscope.analysis.naming.paths import without_indices
 from sdyscope.analysis.naming.scopes import is_differentiated, phase_of, scope_of
-from sdyscope.facts.differences import DifferingValue, Divergence, PropagatedDiff, TensorDifference
+from sdyscope.facts.differences import (
+    Cause,
+    Divergence,
+    Place,
+    PropagatedDiff,
+    TensorDifference,
+)
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.over_time import Phase
-from sdyscope.formatters import in_place
 from sdyscope.graph import OpGraph
 from sdyscope.values.source import line_of
 
-Place: TypeAlias = Divergence | TensorDifference
-"""Where differences begin: a value from which on values are sharded differently, or a constraint
-that only one program has."""
 
-#: The index that tells the arrays of layers apart: ``params['layers'][3]``.
-_INDEX = re.compile(r"\[\d+\]")
+def cause_from(places: tuple[Place, ...], due: Sequence[Differing]) -> Cause:
+    """What some differences follow from.
 
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """What differences in collectives follow from: exactly one of ``begins`` and ``constraint``.
-
-    Attributes:
-        begins: a value at which propagation begins to differ: its inputs are sharded alike.
-        constraint: a constraint that only one program has.
-        layers: in how many layers it is the same; the first of them is named.
-        values: how many values are sharded differently from there on.
-        sent: bytes that a device sends more in the second program because of it.
-        differences: how many of the differences follow from it.
-        annotations_a: annotations behind what the first program communicates of these, what is
-            sent most for first; numbers of layers are ``*``, and `axes` are empty.
-        annotations_b: the same of the second.
-        places: the place in each layer, the first layer's first.
+    Args:
+        places: where they begin, the first layer's first.
+        due: the differences.
     """
-
-    places: tuple[Place, ...]
-    sent: int
-    differences: int
-    annotations_a: tuple[OriginAnnotation, ...]
-    annotations_b: tuple[OriginAnnotation, ...]
-
-    __document__ = in_place(places=(), sent=("begins", "constraint", "layers", "values", "sent"))
-
-    @classmethod
-    def of(cls, places: tuple[Place, ...], due: Sequence[CollectiveDifference]) -> Cause:
-        """The cause of some differences."""
-        return cls(
-            places,
-            sum(difference.sent for difference in due),
-            len(due),
-            _annotations(difference.a for difference in due),
-            _annotations(difference.b for difference in due),
-        )
-
-    @property
-    def begins(self) -> DifferingValue | None:
-        """The value at which propagation begins to differ; None for a constraint."""
-        place = self.places[0]
-        return place.begins if isinstance(place, Divergence) else None
-
-    @property
-    def constraint(self) -> TensorDifference | None:
-        """The constraint that only one program has; None for a value."""
-        place = self.places[0]
-        return None if isinstance(place, Divergence) else place
-
-    @property
-    def layers(self) -> int:
-        """In how many layers it is the same."""
-        return len(self.places)
-
-    @property
-    def values(self) -> int:
-        """How many values are sharded differently from there on."""
-        return sum(place.values for place in self.places if isinstance(place, Divergence))
+    return Cause(
+        places,
+        sum(difference.sent for difference in due),
+        len(due),
+        _annotations(difference.a for difference in due),
+        _annotations(difference.b for difference in due),
+    )
 
 
-def _annotations(every: Iterable[Communicated]) -> tuple[OriginAnnotation, ...]:
+def _annotations(every: Iterable[Transfers]) -> tuple[OriginAnnotation, ...]:
     """Annotations behind collectives, by the bytes that are sent for what comes from them."""
     sent: Counter[object] = Counter()
     first: dict[object, OriginAnnotation] = {}
-    for communicated in every:
-        for collective, part in communicated.parts:
+    for transfers in every:
+        for collective, part in transfers.parts:
             annotations = part.origin.annotations if part.origin is not None else ()
             named = [
-                replace(annotation.written(), name=_INDEX.sub("[*]", annotation.name))
+                replace(annotation.written(), name=without_indices(annotation.name))
                 for annotation in annotations
             ]
             for key, difference in {difference.key: difference for difference in named}.items():
@@ -156,7 +106,7 @@ class Causes:
                 if tensor is not None:
                     side.lone.setdefault(tensor.annotation.op, Counter())[number] += 1
 
-    def __call__(self, a: Communicated, b: Communicated) -> int | None:
+    def __call__(self, a: Transfers, b: Transfers) -> int | None:
         """The number of the cause; None where no tensor of the ops is sharded differently."""
         hits: Counter[int] = Counter()
         for side, communicated in zip(self.sides, (a, b), strict=True):

@@ -10,26 +10,30 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import TypeAlias, TypeVar
 
 from sdyscope.analysis.collectives.routes import route_of
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.scopes import without_inner
-from sdyscope.facts.differences import Change
-from sdyscope.facts.origins import CollectiveOrigin
-from sdyscope.facts.over_time import Phase
+from sdyscope.facts.differences import (
+    Change,
+    CollectiveDifference,
+    Communicated,
+    DifferenceKey,
+    KindAxesDifference,
+    Otherwise,
+)
 from sdyscope.facts.traffic import CollectiveKind, Tally
 from sdyscope.values.mesh import AxisRef, renamed_axes
 from sdyscope.values.source import SourceLocation, named_line_of
 
-CauseOf: TypeAlias = Callable[["Communicated", "Communicated"], int | None]
-"""The number of what two lists of communicated tensors differ because of, where it is known."""
+_Key = TypeVar("_Key")
 
-Otherwise: TypeAlias = Literal["", "types", "devices"]
-"""What differs of collectives that send as much."""
+CauseOf: TypeAlias = Callable[["Transfers", "Transfers"], int | None]
+"""The number of what two lists of communicated tensors differ because of, where it is known."""
 
 #: The number in a scope that tells layers apart: ``jvp(layer12)/mlp``.
 _NUMBER = re.compile(r"(?<=[A-Za-z_])\d+(?![A-Za-z\d])")
@@ -40,45 +44,23 @@ def folded_layers(scope: str) -> str:
     return _NUMBER.sub("*", scope)
 
 
-@dataclass(frozen=True, slots=True)
-class DifferenceKey:
-    """What tensors of collectives are matched by.
-
-    Attributes:
-        phase: forward, backward or other.
-        scope: scope of the op that they are communicated for, without the program and primitive.
-        primitive: JAX's primitive.
-        kind: what is done.
-        axes: mesh axes that it is done over; None where no set of axes has the groups, or where
-            one of the two programs has no mesh.
-        group_size: devices that work together, where ``axes`` is None; None where it varies.
-    """
-
-    phase: Phase
-    scope: str
-    primitive: str
-    kind: CollectiveKind
-    axes: tuple[AxisRef, ...] | None
-    group_size: int | None
-
-
 @dataclass(slots=True)
-class Communicated:
-    """Tensors that one program communicates in a step.
-
-    Attributes:
-        parts: each with its collective.
-        tensors: how many, loops included.
-        bytes: their bytes on one device.
-        sent: bytes that a device sends for them.
-        received: bytes that it receives.
-        shapes: how many have which type and local shape.
-        origins: why: what leads to an annotation, or to a line of the program that says it itself.
-    """
+class Transfers:
+    """Tensors that one program communicates in a step, each with its collective."""
 
     parts: list[tuple[Collective, Part]] = field(default_factory=list)
 
-    __document__ = ("tensors", "bytes", "sent", "received", "shapes", "origins")
+    def fact(self) -> Communicated:
+        """What they come to."""
+        every = (part.origin for _, part in self.parts)
+        return Communicated(
+            tensors=self.tensors,
+            bytes=self.bytes,
+            sent=self.sent,
+            received=self.received,
+            shapes=self._counted(lambda part: ", ".join(map(str, part.shapes))),
+            origins=tuple(dict.fromkeys(each for each in every if each is not None and each.known)),
+        )
 
     @property
     def tensors(self) -> int:
@@ -109,110 +91,79 @@ class Communicated:
         return self.bytes, self.sent, self.received, frozenset(tensors.items())
 
     @property
-    def types(self) -> Counter[Hashable]:
+    def types(self) -> Mapping[Hashable, int]:
         """How many of the tensors have which type and local shape, layouts aside."""
-        counts: Counter[Hashable] = Counter()
-        for collective, part in self.parts:
-            counts[_types(part)] += collective.count
-        return counts
+        return self._counted(_types)
 
-    @property
-    def largest(self) -> Part | None:
-        """The tensor with the most bytes."""
-        return max((part for _, part in self.parts), key=lambda part: part.bytes, default=None)
-
-    @property
-    def shapes(self) -> dict[str, int]:
-        """How many of the tensors have which type and local shape."""
-        counts: Counter[str] = Counter()
+    def _counted(self, key: Callable[[Part], _Key]) -> dict[_Key, int]:
+        counts: Counter[_Key] = Counter()
         for collective, part in self.parts:
-            counts[", ".join(map(str, part.shape.leaves))] += collective.count
+            counts[key(part)] += collective.count
         return dict(counts.most_common())
-
-    @property
-    def origins(self) -> tuple[CollectiveOrigin, ...]:
-        """Why they are communicated, where that is known."""
-        every = (part.origin for _, part in self.parts)
-        return tuple(
-            dict.fromkeys(source for source in every if source is not None and source.known)
-        )
 
 
 def _types(part: Part) -> Hashable:
-    return tuple([(leaf.dtype, leaf.dimensions) for leaf in part.shape.leaves])
+    return tuple([(leaf.dtype, leaf.dimensions) for leaf in part.shapes])
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveDifference:
-    """Collectives that are not the same on both sides, of one op or of an op of repeated layers.
+@dataclass(slots=True)
+class Differing:
+    """Transfers of both programs that are not the same.
 
     Attributes:
-        change: what happened.
         key: what they were matched by; of several layers the scope has ``*`` for the number.
         scopes: the scopes, one for each layer.
-        sources: lines of user code.
-        a: what the first program communicates.
-        b: what the second communicates.
-        sent: bytes that a device sends more in the second program.
-        otherwise: what differs where as many tensors have as many bytes: their types, or which
-            devices send to each other; empty for all else.
-        cause: number of its cause, from 0; None where none was found.
+        a: those of the first program.
+        b: those of the second.
+        cause: the number of what they differ because of; None where that is not known.
     """
 
-    change: Change
     key: DifferenceKey
     scopes: tuple[str, ...]
-    a: Communicated
-    b: Communicated
+    a: Transfers
+    b: Transfers
     cause: int | None
 
-    __document__ = ("change", "key", "scopes", "sources", "a", "b", "sent", "otherwise", "cause")
-
     @property
-    def otherwise(self) -> Otherwise:
-        """What differs where as many tensors have as many bytes."""
-        if (self.a.tensors, self.a.bytes) != (self.b.tensors, self.b.bytes) or self.sent:
-            return ""
-        return "types" if self.a.types != self.b.types else "devices"
-
-    @property
-    def sources(self) -> tuple[SourceLocation, ...]:
-        """The lines of user code of both sides, each once, in order."""
-        every = (part.source for side in (self.a, self.b) for _, part in side.parts)
-        lines = {(source.file, source.line): source for source in every if source is not None}
-        return tuple(lines[place] for place in sorted(lines))
+    def change(self) -> Change:
+        """What happened."""
+        if self.a.parts and self.b.parts:
+            return "changed"
+        return "only in a" if self.a.parts else "only in b"
 
     @property
     def sent(self) -> int:
         """Bytes that a device sends more in the second program."""
         return self.b.sent - self.a.sent
 
-    @property
-    def largest(self) -> Part:
-        """The largest tensor of the first program, or else of the second."""
-        part = self.a.largest or self.b.largest
-        assert part is not None
-        return part
+    def fact(self, cause: int | None) -> CollectiveDifference:
+        """The difference as a value.
 
+        Args:
+            cause: the number of its cause among those that are shown.
+        """
+        lines = {(line.file, line.line): line for line in self._sources() if line is not None}
+        a, b = self.a.fact(), self.b.fact()
+        otherwise: Otherwise = ""
+        if (a.tensors, a.bytes, a.sent) == (b.tensors, b.bytes, b.sent):
+            otherwise = "types" if self.a.types != self.b.types else "devices"
+        return CollectiveDifference(
+            self.change,
+            self.key,
+            self.scopes,
+            tuple(lines[place] for place in sorted(lines)),
+            a,
+            b,
+            otherwise,
+            cause,
+        )
 
-@dataclass(frozen=True, slots=True)
-class KindAxesDifference:
-    """Collectives of one kind over the same axes that do not come to the same.
+    def named_lines(self) -> frozenset[Hashable]:
+        """The lines of both sides, by what a line is called."""
+        return frozenset(map(named_line_of, self._sources()))
 
-    Attributes:
-        kind: HLO's opcode.
-        axes: the mesh axes; None where no set of axes has the groups, or one of the two programs
-            has no mesh.
-        group_size: devices that work together, where ``axes`` is None; None where it varies.
-        a: what they come to in the first program.
-        b: what they come to in the second.
-    """
-
-    kind: CollectiveKind
-    axes: tuple[AxisRef, ...] | None
-    group_size: int | None
-    a: Tally
-    b: Tally
+    def _sources(self) -> Iterator[SourceLocation | None]:
+        return (part.source for side in (self.a, self.b) for _, part in side.parts)
 
 
 def kind_axes_differences(a: Collectives, b: Collectives) -> tuple[KindAxesDifference, ...]:
@@ -262,7 +213,7 @@ def collective_differences(
     cause_of: CauseOf = lambda *_: None,
     *,
     across_versions: bool = False,
-) -> tuple[tuple[CollectiveDifference, ...], int]:
+) -> tuple[tuple[Differing, ...], int]:
     """What differs, what makes the largest difference in bytes first; and how many were moved.
 
     Args:
@@ -277,50 +228,42 @@ def collective_differences(
         for side, axes_of in zip((a, b), _axes_of_both(a, b), strict=True)
     )
     moved = _moved(ours, theirs)
-    differences: dict[Hashable, CollectiveDifference] = {}
+    differences: dict[Hashable, Differing] = {}
     for key in dict.fromkeys([*ours, *theirs]):
-        left, right = ours.get(key) or Communicated(), theirs.get(key) or Communicated()
+        left, right = ours.get(key) or Transfers(), theirs.get(key) or Transfers()
         if left.amount == right.amount:
             continue
-        difference = CollectiveDifference(
-            "changed" if left.parts and right.parts else "only in a" if left.parts else "only in b",
-            key,
-            (key.scope,),
-            left,
-            right,
-            cause_of(left, right),
-        )
+        difference = Differing(key, (key.scope,), left, right, cause_of(left, right))
         folded = _fold_key(difference)
-        differences[folded] = (
-            _folded(differences[folded], difference) if folded in differences else difference
-        )
+        if folded in differences:
+            _fold(differences[folded], difference)
+        else:
+            differences[folded] = difference
     return tuple(sorted(differences.values(), key=_size)), moved
 
 
-def _size(difference: CollectiveDifference) -> tuple[int, int]:
+def _size(difference: Differing) -> tuple[int, int]:
     return -abs(difference.sent), -max(difference.a.sent, difference.b.sent)
 
 
 def _by_key(
     collectives: Collectives, axes_of: _AxesOf, *, inner: bool
-) -> dict[DifferenceKey, Communicated]:
-    by_key: dict[DifferenceKey, Communicated] = {}
+) -> dict[DifferenceKey, Transfers]:
+    by_key: dict[DifferenceKey, Transfers] = {}
     for collective in collectives.collectives:
         axes, size = axes_of(collective)
         collective = replace(collective, axes=axes)
         for part in collective.parts:
             scope = part.scope if inner else without_inner(part.scope)
             key = DifferenceKey(part.phase, scope, part.primitive, collective.kind, axes, size)
-            by_key.setdefault(key, Communicated()).parts.append((collective, part))
+            by_key.setdefault(key, Transfers()).parts.append((collective, part))
     return by_key
 
 
 # --- other scopes ---------------------------------------------------------------------------------
 
 
-def _moved(
-    ours: dict[DifferenceKey, Communicated], theirs: dict[DifferenceKey, Communicated]
-) -> int:
+def _moved(ours: dict[DifferenceKey, Transfers], theirs: dict[DifferenceKey, Transfers]) -> int:
     """Takes out what both have under different scopes, and says how many tensors that is."""
     left = [_by_line(ours, theirs), _by_line(theirs, ours)]
     moved = 0
@@ -337,12 +280,12 @@ def _moved(
 
 
 def _by_line(
-    own: Mapping[DifferenceKey, Communicated], other: Mapping[DifferenceKey, Communicated]
+    own: Mapping[DifferenceKey, Transfers], other: Mapping[DifferenceKey, Transfers]
 ) -> dict[Hashable, list[DifferenceKey]]:
     """What only one side has, by its source lines and all but the scope."""
     alike: dict[Hashable, list[DifferenceKey]] = {}
-    for key, communicated in own.items():
-        lines = {named_line_of(part.source) for _, part in communicated.parts}
+    for key, transfers in own.items():
+        lines = {named_line_of(part.source) for _, part in transfers.parts}
         if key in other or None in lines:
             continue
         loose = (
@@ -358,18 +301,18 @@ def _by_line(
 
 
 def _together(
-    by_key: Mapping[DifferenceKey, Communicated], keys: Iterable[DifferenceKey]
-) -> Communicated:
-    communicated = Communicated()
+    by_key: Mapping[DifferenceKey, Transfers], keys: Iterable[DifferenceKey]
+) -> Transfers:
+    together = Transfers()
     for key in keys:
-        communicated.parts.extend(by_key[key].parts)
-    return communicated
+        together.parts.extend(by_key[key].parts)
+    return together
 
 
 # --- repeated layers ------------------------------------------------------------------------------
 
 
-def _fold_key(difference: CollectiveDifference) -> Hashable:
+def _fold_key(difference: Differing) -> Hashable:
     # The same whichever of the two programs comes first.
     key = difference.key
     return (
@@ -377,25 +320,14 @@ def _fold_key(difference: CollectiveDifference) -> Hashable:
         (difference.sent > 0) - (difference.sent < 0),
         folded_layers(key.scope),
         (key.phase, key.primitive, key.kind, key.axes, key.group_size),
-        frozenset(
-            named_line_of(part.source)
-            for side in (difference.a, difference.b)
-            for _, part in side.parts
-        ),
+        difference.named_lines(),
         difference.cause,
     )
 
 
-def _folded(before: CollectiveDifference, more: CollectiveDifference) -> CollectiveDifference:
-    a, b = Communicated(), Communicated()
-    for side, parts in ((a, (before.a, more.a)), (b, (before.b, more.b))):
-        for part in parts:
-            side.parts.extend(part.parts)
-    return CollectiveDifference(
-        before.change,
-        replace(before.key, scope=folded_layers(before.key.scope)),
-        (*before.scopes, *more.scopes),
-        a,
-        b,
-        before.cause,
-    )
+def _fold(first: Differing, more: Differing) -> None:
+    """Takes the difference of one more layer to those of others."""
+    first.key = replace(first.key, scope=folded_layers(first.key.scope))
+    first.scopes += more.scopes
+    first.a = Transfers([*first.a.parts, *more.a.parts])
+    first.b = Transfers([*first.b.parts, *more.b.parts])

@@ -7,7 +7,7 @@ results, it is not compared, unless what a device holds of it already differs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.memory.memory import Held, HeldKind, Memory
@@ -134,11 +134,6 @@ def memory_rows(a: Memory | None, b: Memory | None) -> tuple[MemoryRow, ...]:
         for part in {**needed_a, **needed_b}
     ]
     return tuple(rows)
-
-
-def aliases(rows: Iterable[MemoryRow]) -> int:
-    """Bytes of results in the buffers of donated arguments, on both sides."""
-    return sum((row.a or 0) + (row.b or 0) for row in rows if row.name is MemoryPart.ALIASES)
 
 
 _GroupKey: TypeAlias = tuple[Literal["argument", "result"], GroupName | MemoryPart]

@@ -8,17 +8,25 @@ from functools import partial
 
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.compiled import compiled_collectives
-from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide, compiled_diff
+from sdyscope.analysis.diff.compiled import CompiledSide, compiled_diff
 from sdyscope.analysis.diff.lowered import LoweredSide, lowered_diff, other_order
 from sdyscope.analysis.diff.propagated import PropagatedSide, propagated_diff
 from sdyscope.analysis.memory.memory import memory_of
 from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
-from sdyscope.facts.differences import AFTER, BEFORE, Across, LoweredDiff, PropagatedDiff
+from sdyscope.facts.differences import (
+    AFTER,
+    BEFORE,
+    Across,
+    CompiledDiff,
+    LoweredDiff,
+    PropagatedDiff,
+)
 from sdyscope.facts.program import Partitioner, Program
+from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged, compile_together
-from sdyscope.values.mesh import Mesh, only_mesh
+from sdyscope.values.mesh import Mesh, only_mesh, ranks, renamed_axes
 
 #: The words for where the partitioners begin to shard a program differently.
 FIRST_DIFFERENCE = "first-difference"
@@ -66,6 +74,49 @@ def devices_reordered(a: Staged, b: Staged) -> bool:
     """Whether two programs have their devices in another order; see ``other_order``."""
     platforms = a.device_platform, b.device_platform
     return other_order(a.device_order, b.device_order, platforms)
+
+
+def notes_between(first: Staged, second: Staged | None) -> Iterator[Remark]:
+    """What is to be said of a comparison: orders of devices, names of axes, two JAX, options.
+
+    Args:
+        first: a program.
+        second: another; without one there is nothing to say.
+    """
+    if second is None:
+        return
+    orders = first.device_order, second.device_order
+    known = [ranks(order) != tuple(range(len(order))) for order in orders]
+    if devices_reordered(first, second):
+        yield Remark("device order", first.name)
+    elif any(known) and not all(orders):
+        labels = labels_of(first, second)
+        ordered, other = (labels[known.index(is_known)] for is_known in (True, False))
+        yield Remark("device order unknown", first.name, names=((other, 0),), other=ordered)
+    meshes = (only_mesh(program.meshes.values()) for program in (first, second))
+    changed = {name: other for other, name in renamed_axes(*meshes).items() if name != other}
+    if changed:
+        names = tuple((name, 0) for name in changed)
+        yield Remark("axis names", first.name, names=names, other=", ".join(changed.values()))
+    if not (first.is_compiled or second.is_compiled) and first.lowered and second.lowered:
+        left, right = map(_lowered_by, (first, second))
+        if left != right:
+            yield Remark("lowered by two JAX", left, other=right)
+        given = [
+            set(module.compiler_options)
+            for program in (first, second)
+            for module in list(program.lowered.values())[:1]
+        ]
+        if len(given) > 1 and (differ := sorted(given[0] ^ given[1], key=str)):
+            options = tuple((f"{name}={value}", 0) for name, value in differ)
+            yield Remark("compiler options", first.name, names=options)
+
+
+def _lowered_by(program: Staged) -> str:
+    """The JAX that lowered a program, here or in a recorded run; of a file, that read it."""
+    lowered = next(iter(program.lowered.values()))
+    version = lowered.recorded_by or f"JAX {lowered.jax_version}"
+    return str(version)
 
 
 def propagated_between(
@@ -232,6 +283,8 @@ def compiled_between(
     partitioner: Partitioner | None = None,
     on: Hardware | str | None = None,
     other_on: Hardware | str | None = None,
+    *,
+    of_both: bool = False,
 ) -> CompiledDiff:
     """Compiles both sides at the same time, compares them, and finds where differences begin.
 
@@ -244,9 +297,10 @@ def compiled_between(
         partitioner: under which.
         on: what to compile for.
         other_on: what to compile the second side for.
+        of_both: whether both have to be compiled.
 
     Raises:
-        CompilerError: both sides are refused.
+        CompilerError: both sides are refused, or one of them that has to be compiled.
         TargetError: there is nothing to compare with, or no such hardware.
     """
     ends = first, second = compiled_ends(a, b, partitioner, on, other_on)
@@ -255,12 +309,13 @@ def compiled_between(
         across = "programs"
     compile_together([(end.program, end.partitioner, end.on) for end in ends])
     sides = compiled_side(first, second.program.meshes), compiled_side(second, first.program.meshes)
-    if sides[0].error is not None and sides[1].error is not None:
-        raise sides[0].error
+    refused = [side.error for side in sides if side.error is not None]
+    if len(refused) > (0 if of_both else 1):
+        raise refused[0]
     reordered = b is not None and devices_reordered(a, b)
     compare = partial(compiled_diff, a.name, *sides, across, devices_reordered=reordered)
     if (
-        any(side.error is not None for side in sides)
+        refused
         or (first.program is second.program and first.partitioner == second.partitioner)
         or first.partitioner is None
         or second.partitioner is None

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.cost.cost import cost
-from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide, compiled_diff
+from sdyscope.analysis.diff.compiled import CompiledSide, compiled_diff
 from sdyscope.analysis.diff.lowered import LoweredSide, lowered_diff
 from sdyscope.analysis.diff.propagated import PropagatedSide, propagated_diff
 from sdyscope.analysis.diff.requested import RequestedDiff, requested_diff
@@ -25,7 +25,7 @@ from sdyscope.analysis.diff.sides import (
 from sdyscope.analysis.figures import DECISIVE, Figures, figures_of
 from sdyscope.errors import CompilerError, SdyscopeError
 from sdyscope.facts.account import Account
-from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
+from sdyscope.facts.differences import CompiledDiff, LoweredDiff, PropagatedDiff
 from sdyscope.facts.program import Partitioner, RequestedTensor, Versions
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware

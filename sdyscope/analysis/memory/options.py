@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.naming.paths import shared_name
+from sdyscope.analysis.naming.paths import shared_name, without_indices
 from sdyscope.facts.memory import Held, Option, Redundant
 from sdyscope.values.sharding import (
     UNCONSTRAINED,
@@ -16,9 +15,6 @@ from sdyscope.values.sharding import (
     SpecEntry,
     entry_axes,
 )
-
-#: What tells the layers of a model apart in a pytree path.
-_INDEX = re.compile(r"\[\d+\]")
 
 
 def with_options(held: Held) -> Held:
@@ -126,6 +122,10 @@ def under_sharded(held: Iterable[Held]) -> tuple[Held, ...]:
     return tuple(sorted(splittable, key=lambda tensor: -tensor.saves))
 
 
+#: What could be saved of the arguments is worth saying first from this part of them on.
+_WORTH_SAYING_FIRST = 0.1
+
+
 class OfHeld:
     """What follows from the arguments and results that a device holds, ``tensors``."""
 
@@ -144,6 +144,18 @@ class OfHeld:
     def savings(self) -> tuple[str, ...]:
         """Names of what could be sharded further, what saves most first."""
         return tuple(tensor.name for tensor in self.under_sharded)
+
+    @property
+    def large_savings(self) -> tuple[Held, ...]:
+        """Arguments that could be sharded further; none where that saves a small part of them."""
+        members = tuple(tensor for tensor in self.under_sharded if tensor.kind == "argument")
+        saves = sum(tensor.saves for tensor in members)
+        return members if saves >= _WORTH_SAYING_FIRST * self.argument_bytes else ()
+
+    @property
+    def argument_bytes(self) -> int:
+        """Bytes of all arguments that a device holds."""
+        return sum(tensor.bytes_per_device for tensor in self.tensors if tensor.kind == "argument")
 
     @property
     def under_sharded(self) -> tuple[Held, ...]:
@@ -193,7 +205,7 @@ def saved_together(tensors: Iterable[Held]) -> tuple[Saving, ...]:
     """What could be cut further, tensors that differ in an index only together, the most first."""
     alike: dict[tuple[object, ...], list[Held]] = {}
     for tensor in tensors:
-        name = _INDEX.sub("[*]", tensor.name)
+        name = without_indices(tensor.name)
         key = (tensor.kind, name, tensor.type, str(tensor.sharding), str(tensor.best))
         alike.setdefault(key, []).append(tensor)
     savings = (

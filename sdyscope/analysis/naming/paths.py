@@ -18,6 +18,7 @@ from sdyscope.facts.tensors import Tensor
 
 _KEY = re.compile(r"\[(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\]]*)\]|\.[^.\[]+")
 _DIGITS = re.compile(r"\d+")
+_INDEX = re.compile(r"\[\d+\]")
 _RESULT = "result"
 
 
@@ -61,6 +62,11 @@ def pattern(path: str) -> str:
     """
     root, *keys = split(path)
     return root + "".join(_DIGITS.sub("*", key) for key in keys[:-1]) + "".join(keys[-1:])
+
+
+def without_indices(path: str) -> str:
+    """``params['layers'][0]['down'][1]`` as ``params['layers'][*]['down'][*]``."""
+    return _INDEX.sub("[*]", path)
 
 
 def shared_name(names: Sequence[str]) -> str:

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from sdyscope.analysis.propagation import rules
-from sdyscope.analysis.propagation.factors import identity_rule, on_factors
+from sdyscope.analysis.propagation.factors import on_factors, rule_of
 from sdyscope.analysis.propagation.flow import Flow, Ref
 from sdyscope.graph import Op
-from sdyscope.graph.op_kinds import CONSTRAINTS
 from sdyscope.values.sharding_rule import OpShardingRule
 
 if TYPE_CHECKING:
@@ -59,9 +58,7 @@ def joined_by_shardy(flow: Flow) -> Iterator[tuple[HeldAxis, HeldAxis]]:
         flow: the index of the propagation.
     """
     for op in flow.graph.operations():
-        rule = op.sharding_rule if isinstance(op.sharding_rule, OpShardingRule) else None
-        if rule is None and op.kind in CONSTRAINTS:
-            rule = identity_rule(len(op.types[0].shape or ()))
+        rule = rule_of(op)
         if rule is not None:
             yield from _by_rule(flow, op, rule)
     for target in flow.crossing:

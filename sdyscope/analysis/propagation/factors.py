@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import lru_cache
 
 from sdyscope.analysis.propagation.axis_parts import AxisPart
+from sdyscope.graph import Op
+from sdyscope.graph.op_kinds import CONSTRAINTS
 from sdyscope.values.sharding_rule import DimMapping, OpShardingRule, TensorMapping
 
 
@@ -15,6 +17,18 @@ def identity_rule(rank: int) -> OpShardingRule:
     """The rule of an op that is its operand. Sizes do not matter: equal dimensions divide alike."""
     tensor = TensorMapping(tuple(DimMapping((dim,)) for dim in range(rank)))
     return OpShardingRule((0,) * rank, (tensor,), (tensor,))
+
+
+def rule_of(op: Op, identities: Container[str] = CONSTRAINTS) -> OpShardingRule | None:
+    """The rule that Shardy has for an op; None where it has none.
+
+    Args:
+        op: the op.
+        identities: kinds of ops whose result is their operand.
+    """
+    if isinstance(op.sharding_rule, OpShardingRule):
+        return op.sharding_rule
+    return identity_rule(len(op.types[0].shape or ())) if op.kind in identities else None
 
 
 def dimension_with(tensor: TensorMapping, factor: int) -> int | None:

@@ -14,15 +14,14 @@ from typing import TypeAlias
 
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart, axes_of, part_of
-from sdyscope.analysis.propagation.factors import identity_rule
+from sdyscope.analysis.propagation.factors import rule_of
 from sdyscope.facts.propagated import Propagated, PropagationStep, ValueId
 from sdyscope.graph import Op, OpGraph, Sharding
-from sdyscope.graph.op_kinds import BARRIERS, CONSTRAINTS, LOOPS, REGIONS, TERMINATORS
+from sdyscope.graph.op_kinds import BARRIERS, LOOPS, REGIONS, TERMINATORS
 from sdyscope.graph.tags import is_tag, sids
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.propagation_edges import EdgeNodeType
 from sdyscope.values.sharding import TensorSharding
-from sdyscope.values.sharding_rule import OpShardingRule
 from sdyscope.values.source import SourceLocation
 
 Ref: TypeAlias = tuple[int, int]
@@ -230,9 +229,7 @@ class Flow:
         """Each dimension of an op's tensors that its rule maps, and the factors of it."""
         dims = self._factors.get(op.id)
         if dims is None:
-            rule = op.sharding_rule if isinstance(op.sharding_rule, OpShardingRule) else None
-            if rule is None and op.kind in CONSTRAINTS:
-                rule = identity_rule(len(op.types[0].shape or ()))
+            rule = rule_of(op)
             slots = () if rule is None else self.slots(op)
             dims = self._factors[op.id] = [
                 (value, dimension, own.factor_indices)

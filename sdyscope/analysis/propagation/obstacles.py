@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart
-from sdyscope.analysis.propagation.factors import dimension_with, identity_rule, on_factors
+from sdyscope.analysis.propagation.factors import dimension_with, identity_rule, on_factors, rule_of
 from sdyscope.analysis.propagation.flow import EDGE, Flow, Ref, Slot
 from sdyscope.analysis.propagation.openness import Openness
 from sdyscope.analysis.propagation.pointers import HeldPart, Pointers
@@ -119,9 +119,7 @@ class Obstacles:
         self, ref: Ref, op: Op, own: Slot, *, producer: bool
     ) -> Iterator[tuple[Beside, _Missing]]:
         flow = self.flow
-        rule = op.sharding_rule if isinstance(op.sharding_rule, OpShardingRule) else None
-        if rule is None and op.kind in _IDENTITIES:
-            rule = identity_rule(len(op.types[0].shape or ()))
+        rule = rule_of(op, _IDENTITIES)
         if rule is None and (not producer or op.kind in _DATA_FLOW or op.callee is not None):
             return
         own_value = flow.at(op.id, own)

@@ -83,6 +83,11 @@ class ProgramValue:
     __document__ = in_place(dtype=("dtype", "bytes"), ids=())
 
     @property
+    def disagrees(self) -> bool:
+        """Whether it ends elsewhere than requested, under some partitioner."""
+        return not all(self.as_requested.values())
+
+    @property
     def bytes(self) -> int | None:
         """Bytes of the whole tensor; None where they are not known."""
         return byte_count(self.shape, self.dtype)

@@ -219,6 +219,15 @@ class Search:
         return next((trial.candidate for trial in self.trials if trial.better), None)
 
     @property
+    def compiled_pair(self) -> tuple[CompiledCandidate, CompiledCandidate] | None:
+        """What the compiler made of the program and of the best; None where it was not asked."""
+        best = (each.compiled for each in self.trials if each.candidate == self.chosen)
+        compiled = next(filter(None, best), None)
+        if self.compiled_start is None or compiled is None:
+            return None
+        return self.compiled_start, compiled
+
+    @property
     def a_minute(self) -> float:
         """Candidates a minute, within the budget."""
         return 60 * (self.tried - self.near) / self.seconds if self.seconds else 0.0

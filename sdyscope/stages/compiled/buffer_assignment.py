@@ -121,7 +121,7 @@ def dumped(folder: Path) -> BufferDump | None:
         parts = dict(fields(proto))
         # It is the last that is written.
         assignment = parts[_ASSIGNMENT]
-    except (IndexError, KeyError):
+    except (ValueError, KeyError):
         return None
     return BufferDump(text.decode(), parts[_MODULE], assignment)
 

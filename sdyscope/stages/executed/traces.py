@@ -20,6 +20,7 @@ from sdyscope.errors import TargetError
 from sdyscope.facts.measured import COMMAND_BUFFER, Kernel, Occurrence, Trace, TracedProgram
 from sdyscope.process.progress import doing
 from sdyscope.stages.lowered.read import hlo_text_of
+from sdyscope.syntax.protobuf import fields
 
 _ENDING: Final = ".xplane.pb"
 _METADATA: Final = b"/host:metadata"
@@ -331,78 +332,37 @@ def _hides(kernels: Iterable[Kernel]) -> bool:
 
 def _programs(space: bytes) -> Iterator[tuple[str, bytes]]:
     """The programs in an XSpace, by name and number, as HloProtos."""
-    for fields in _planes(space, _METADATA):
-        names = {key: dict(_fields(value)).get(2, b"") for key, value in _entries(fields, 5)}
-        for _, event in _entries(fields, 4):
-            parts = list(_fields(event))
+    for plane in _planes(space, _METADATA):
+        names = {key: dict(fields(value)).get(2, b"") for key, value in _entries(plane, 5)}
+        for _, event in _entries(plane, 4):
+            parts = list(fields(event))
             name = next((value for at, value in parts if at == 2), b"")
             for at, stat in parts:
-                said = dict(_fields(stat)) if at == 5 else {}
+                said = dict(fields(stat)) if at == 5 else {}
                 if names.get(said.get(1)) == _PROGRAM and isinstance(said.get(6), bytes):
                     yield name.decode("utf-8", "replace"), said[6]
 
 
 def _scopes(space: bytes) -> Iterator[tuple[int, int]]:
     """Ranges of a GPU's events, each with the range that it is in."""
-    for fields in _planes(space, _SCOPES):
-        for at, stat in fields:
+    for plane in _planes(space, _SCOPES):
+        for at, stat in plane:
             if at == 6:
-                said = dict(_fields(stat))
+                said = dict(fields(stat))
                 yield said.get(1, 0), said.get(3, said.get(4, 0))
 
 
 def _planes(space: bytes, name: bytes) -> Iterator[list[tuple[int, Any]]]:
     """The fields of the planes of a name."""
-    for number, plane in _fields(space):
+    for number, plane in fields(space):
         # A plane's name is before its events, of which there can be many.
-        if number == 1 and next((value for at, value in _fields(plane) if at == 2), b"") == name:
-            yield list(_fields(plane))
+        if number == 1 and next((value for at, value in fields(plane) if at == 2), b"") == name:
+            yield list(fields(plane))
 
 
-def _entries(fields: Iterable[tuple[int, Any]], number: int) -> Iterator[tuple[Any, bytes]]:
+def _entries(parts: Iterable[tuple[int, Any]], number: int) -> Iterator[tuple[Any, bytes]]:
     """The entries of a map."""
-    for at, value in fields:
+    for at, value in parts:
         if at == number:
-            entry: Mapping[int, Any] = dict(_fields(value))
+            entry: Mapping[int, Any] = dict(fields(value))
             yield entry.get(1, 0), entry.get(2, b"")
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a protocol buffer: numbers, and bytes of what has a length.
-
-    Source: https://protobuf.dev/programming-guides/encoding/
-
-    Raises:
-        ValueError: it ends within a field, or has one of a kind that there is not.
-    """
-    at, length = 0, len(message)
-    while at < length:
-        key, at = _number(message, at)
-        match key & 7:
-            case 0:
-                value, at = _number(message, at)
-                yield key >> 3, value
-            case 2:
-                size, at = _number(message, at)
-                if at + size > length:
-                    raise ValueError("A field is longer than the message.")
-                yield key >> 3, message[at : at + size]
-                at += size
-            case 1:
-                at += 8
-            case 5:
-                at += 4
-            case kind:
-                raise ValueError(f"There are no fields of kind {kind}.")
-
-
-def _number(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(message):
-        byte = message[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            break
-        shift += 7
-    return value, at

@@ -403,7 +403,7 @@ def _first_field(data: bytes) -> bytes | None:
         return None
     try:
         _, first = next(fields(data))
-    except IndexError:
+    except ValueError:
         return None
     return bytes(first)
 

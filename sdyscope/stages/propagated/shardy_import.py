@@ -8,7 +8,6 @@ computations, custom calls, free variables of loops.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from sdyscope.errors import CompilerError
@@ -30,7 +29,6 @@ from sdyscope.stages.propagated.mlir_ops import (
 )
 from sdyscope.stages.propagated.passes import run
 from sdyscope.syntax.shardy import parse_manual_axes, parse_tensor_sharding_per_value
-from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding_rule import factor_symbol
 
 _CONSTANT = "stablehlo.constant"
@@ -354,19 +352,9 @@ def _sharding_of(value: Any) -> Any:
     if not compat.is_block_argument(value) or block.owner.name != "sdy.manual_computation":
         return compat.value_sharding(value)
     attributes = block.owner.attributes
-    manual = set(parse_manual_axes(str(attributes["manual_axes"])).axes)
+    manual = parse_manual_axes(str(attributes["manual_axes"])).axes
     written = parse_tensor_sharding_per_value(str(attributes["in_shardings"]))
-    sharding = written.shardings[compat.argument_number(value)]
-
-    def left(axes: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
-        return tuple(axis for axis in axes if axis.name not in manual)
-
-    inside = replace(
-        sharding,
-        dim_shardings=tuple(replace(dim, axes=left(dim.axes)) for dim in sharding.dim_shardings),
-        replicated_axes=left(sharding.replicated_axes),
-        unreduced_axes=left(sharding.unreduced_axes),
-    )
+    inside = written.shardings[compat.argument_number(value)].without(manual)
     return parse(inside.attribute)
 
 

@@ -5,19 +5,12 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from sdyscope.inspection import inspect
 from sdyscope.snapshots import compare, read_snapshots, write
+from tests.programs import on
 
 pytestmark = pytest.mark.compiles
-
-MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
-
-
-def on(*spec):
-    return NamedSharding(MESH, P(*spec))
 
 
 def inspected(*constraints, swapped=False, partitioner="shardy"):

@@ -16,22 +16,13 @@ from sdyscope.stages import compat
 from sdyscope.targets import resolve
 from sdyscope.words.findings import finding_of
 from sdyscope.words.memory import group_text
+from tests.programs import AUTO, array, on
 
 pytestmark = pytest.mark.compiles
 
-MESH = jax.sharding.AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
-
-
-def on(*spec):
-    return NamedSharding(MESH, P(*spec))
-
-
-def given(dims, *spec, dtype=jnp.float32):
-    return jax.ShapeDtypeStruct(dims, dtype, sharding=on(*spec))
-
 
 def memory(fun, *args, partitioner="shardy"):
-    program = Program("step", fun, args, mesh=MESH)
+    program = Program("step", fun, args, mesh=AUTO)
     return Inspection(program, [partitioner]).memory()
 
 
@@ -98,7 +89,7 @@ def test_what_could_be_sharded_further():
         return (w.sum() + b.sum() + c.sum()).astype(jnp.float32)
 
     found = memory(
-        jax.jit(step), given((16, 32), None, "model"), given((6,)), given((8,), ("data", "model"))
+        jax.jit(step), array((16, 32), None, "model"), array((6,)), array((8,), ("data", "model"))
     )
     w, b, c = (held(found, name) for name in "wbc")
     assert (w.replicas, w.bytes_per_device, w.replicated) == (4, 16 * 16 * 4, 16 * 16 * 3)
@@ -118,9 +109,9 @@ def test_what_could_be_sharded_further():
 @pytest.mark.parametrize("is_read", [False, True])
 def test_the_words_of_a_key_are_not_sharded(is_read, tmp_path):
     """JAX shards the keys of an array alone. A module doesn't say that they are keys."""
-    keys = given((16,), "data", dtype=jax.random.key(0).dtype)
+    keys = array((16,), "data", dtype=jax.random.key(0).dtype)
     step = jax.jit(lambda keys, w: (jax.vmap(jax.random.bits)(keys), w + 1))
-    program = Program("step", step, (keys, given((16, 2), "data", dtype=jnp.uint32)), mesh=MESH)
+    program = Program("step", step, (keys, array((16, 2), "data", dtype=jnp.uint32)), mesh=AUTO)
     inspection = Inspection(program, ["shardy"])
     if is_read:
         file = tmp_path / "step.mlir"
@@ -136,7 +127,7 @@ def test_the_words_of_a_key_are_not_sharded(is_read, tmp_path):
 
 def test_a_result_in_place_of_an_argument_is_not_told_again():
     fun = jax.jit(lambda a: (a + 1, a * 2), out_shardings=on("data", None))
-    found = memory(fun, given((16, 32), "data"))
+    found = memory(fun, array((16, 32), "data"))
     assert [one.name for one in found.under_sharded] == ["a", "result[1]"]
 
 
@@ -148,7 +139,7 @@ def test_one_device_holds_one_replica():
 
 @pytest.mark.libtpu
 def test_thousands_of_arguments_are_one_tuple_on_tpus():
-    arrays = [given((8, 16), "data") for _ in range(2001)]
+    arrays = [array((8, 16), "data") for _ in range(2001)]
     program = Program("step", jax.jit(lambda a: a[0] + a[2000], keep_unused=True), (arrays,))
     found = Inspection(program, ["shardy"]).memory(on="tpu:v5e:2x4")
     assert found.compiled.memory.arguments > sum(
@@ -159,7 +150,7 @@ def test_thousands_of_arguments_are_one_tuple_on_tpus():
 
 def test_what_nothing_divides():
     # Nor is there anything to be saved of what has no elements.
-    found = memory(jax.jit(lambda a, b: (a + 1, b + 1)), given((5, 3)), given((16, 0)))
+    found = memory(jax.jit(lambda a, b: (a + 1, b + 1)), array((5, 3)), array((16, 0)))
     assert found.under_sharded == ()
     assert held(found, "a").replicated == 60 - 60 // 8
 
@@ -167,7 +158,7 @@ def test_what_nothing_divides():
 def test_what_is_left_to_the_compiler():
     free = jax.ShapeDtypeStruct((8, 8), jnp.float32)
     found = memory(
-        jax.jit(lambda a, b: a + b, out_shardings=on("data")), given((8, 8), "data"), free
+        jax.jit(lambda a, b: a + b, out_shardings=on("data")), array((8, 8), "data"), free
     )
     b = held(found, "b")
     assert b.origin == "compiled"
@@ -178,7 +169,7 @@ def test_what_is_left_to_the_compiler():
 
 def test_a_donation_that_no_result_has_the_shape_of():
     fun = jax.jit(lambda w, x: (w @ x).sum(), donate_argnums=0)
-    found = memory(fun, given((16, 32), "data"), given((32, 8)))
+    found = memory(fun, array((16, 32), "data"), array((32, 8)))
     (finding,) = map(finding_of, found.findings)
     assert (finding.rule, finding.severity, finding.tensor) == ("donation-unused", "warning", "w")
     assert "512 B per device" in finding.message
@@ -189,7 +180,7 @@ def test_a_donation_that_no_result_has_the_shape_of():
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
 def test_a_donation_whose_result_is_placed_otherwise(partitioner):
     fun = jax.jit(lambda w: w + 1, donate_argnums=0, out_shardings=on("data"))
-    found = memory(fun, given((16, 32), None, "model"), partitioner=partitioner)
+    found = memory(fun, array((16, 32), None, "model"), partitioner=partitioner)
     (finding,) = map(finding_of, found.findings)
     assert "no f32[16,32] result has its placement, P(None, 'model')" in finding.message
     assert "result is P('data', None)" in finding.message
@@ -199,7 +190,7 @@ def test_a_donation_whose_result_is_placed_otherwise(partitioner):
 
 def test_a_donation_that_came_too_late():
     fun = jax.jit(lambda v, w: v + w, donate_argnums=(0, 1), out_shardings=on("data"))
-    found = memory(fun, given((16, 32), "data"), given((16, 32), "data"))
+    found = memory(fun, array((16, 32), "data"), array((16, 32), "data"))
     (finding,) = map(finding_of, found.findings)
     assert "took another argument's buffer" in finding.message
 
@@ -213,7 +204,7 @@ def test_a_donation_whose_buffer_is_another_arguments_place():
     shardings = on("data"), on("data"), on(None, "data")
     fun = jax.jit(step, donate_argnums=(0, 1, 2), out_shardings=shardings)
     # A block of a is as large as one of b and c, and no result is stored as a is.
-    arguments = given((4, 32)), given((16, 32), "data"), given((16, 32), "data")
+    arguments = array((4, 32)), array((16, 32), "data"), array((16, 32), "data")
     found = memory(fun, *arguments)
     late = [
         finding
@@ -228,7 +219,7 @@ def test_a_donation_whose_buffer_is_another_arguments_place():
 
 def test_a_donation_of_what_is_not_used():
     fun = jax.jit(lambda v, w: v + 1, donate_argnums=(0, 1))
-    found = memory(fun, given((16, 32), "data"), given((3,)))
+    found = memory(fun, array((16, 32), "data"), array((3,)))
     (finding,) = map(finding_of, found.findings)
     assert (finding.severity, finding.tensor) == ("note", "w")
     assert found.passed
@@ -236,7 +227,7 @@ def test_a_donation_of_what_is_not_used():
 
 def test_donations_of_use():
     fun = jax.jit(lambda w: w + 1, donate_argnums=0, out_shardings=on("data"))
-    found = memory(fun, given((16, 32), "data"))
+    found = memory(fun, array((16, 32), "data"))
     assert found.findings == ()
     assert held(found, "w").shares == held(found, "result").name
     assert held(found, "result").shares == "w"

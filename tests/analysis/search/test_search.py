@@ -6,8 +6,6 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from sdyscope.analysis.search import search as searching
 from sdyscope.analysis.search.searched import searched
@@ -21,17 +19,9 @@ from sdyscope.inspection import Inspection, inspect
 from sdyscope.targets import resolve
 from sdyscope.views.search import _times, footer
 from tests.crashing_child import crashing_on
+from tests.programs import array, on
 
-MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 PREDICTED = {"checks": 0, "compiles": 0}
-
-
-def on(*spec):
-    return NamedSharding(MESH, P(*spec))
-
-
-def array(shape, *spec):
-    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=on(*spec))
 
 
 def changes(candidate):

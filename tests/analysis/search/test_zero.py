@@ -3,18 +3,14 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.errors import TargetError
 from sdyscope.inspection import inspect
+from tests.programs import AUTO, array
 
-MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 SIZE = 64 * 64 * 4
-
-
-def array(shape, *spec):
-    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(MESH, P(*spec)))
 
 
 def adam(params=(), state=(), batch=("data",)):
@@ -68,7 +64,7 @@ def test_other_axes_stay_where_they_are():
 
 def test_the_words_of_keys_stay_together():
     """An axis divides them, and nothing else of three keys; JAX shards the keys alone."""
-    keys = jax.ShapeDtypeStruct((3,), jax.random.key(0).dtype, sharding=NamedSharding(MESH, P()))
+    keys = jax.ShapeDtypeStruct((3,), jax.random.key(0).dtype, sharding=NamedSharding(AUTO, P()))
 
     def step(keys, w, x):
         noise = jax.vmap(jax.random.normal)(keys).sum()

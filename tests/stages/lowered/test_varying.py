@@ -3,18 +3,16 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.facts.varying import Varying
 from sdyscope.stages.lowered.varying import varying
 from sdyscope.words.refusals import varying_text
+from tests.programs import AUTO
 
 pytestmark = pytest.mark.skipif(
     jax.__version_info__ < (0, 9), reason="what this JAX says of check_vma is shown as it is"
 )
-
-MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 
 
 def same(x):
@@ -100,7 +98,7 @@ def trace(fun, out_specs, edit):
         return fun(x, **edit)
 
     f.__name__ = f.__qualname__ = fun.__name__
-    mapped = jax.shard_map(f, mesh=MESH, in_specs=P("data"), out_specs=out_specs)
+    mapped = jax.shard_map(f, mesh=AUTO, in_specs=P("data"), out_specs=out_specs)
     return jax.jit(mapped).trace(jax.ShapeDtypeStruct((8,), jnp.float32))
 
 
@@ -120,7 +118,7 @@ def test_several_axes_and_values():
         return x, x.sum(), jax.lax.psum(x.sum(), ("data", "model"))
 
     mapped = jax.shard_map(
-        f, mesh=MESH, in_specs=P("data", "model"), out_specs=(P("data"), P(), P())
+        f, mesh=AUTO, in_specs=P("data", "model"), out_specs=(P("data"), P(), P())
     )
     with pytest.raises(ValueError, match="out_specs") as caught:
         jax.jit(mapped).trace(jax.ShapeDtypeStruct((8, 8), jnp.float32))
