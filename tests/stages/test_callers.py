@@ -3,7 +3,7 @@
 import importlib
 import sys
 import types
-from functools import cache
+from functools import cache, partial
 
 import equinox as eqx
 import haliax as hax
@@ -141,6 +141,16 @@ def test_a_call_that_is_heard_has_them_too(name):
     assert result in names
     # The line is that of the function, and of the call, not the library's.
     assert program.defined.file == program.called.file == __file__
+
+
+@pytest.mark.compiles
+def test_a_partial_that_nnx_jits_has_its_function_s_name():
+    step = nnx.jit(partial(nnx_step, scale=2.0))
+    jax.clear_caches()
+    with sdyscope.recording() as heard:
+        step(Dense(nnx.Rngs(0)), {"x": jnp.ones((2, 4))})
+    assert "nnx_step" in [each.program.name for each in heard]
+    assert heard["nnx_step"].defined.file == __file__
 
 
 @pytest.mark.compiles

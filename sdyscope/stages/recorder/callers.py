@@ -115,7 +115,7 @@ def names_of_the_call(
     if len(set(named.values())) < len(named):
         named = {}  # an array that was given twice, and is not told apart
     inside = _named_results(wrappers, tuple(call.given), named, results)
-    return Caller(named, inside, _defined(call.function))
+    return Caller(named, inside, _defined(call.function), _partial_s_name(call.function))
 
 
 # --- the stack ------------------------------------------------------------------------------------
@@ -655,6 +655,20 @@ def _defined(function: Any) -> Place | None:
     if code is None or any(of_package(code.co_filename, package) for package in WRAPPERS):
         return None
     return code.co_filename, code.co_firstlineno
+
+
+def _partial_s_name(function: Any) -> str:
+    """What the function in a `functools.partial` is called; empty for anything else.
+
+    A library that copies the name of what it wraps finds none on it.
+    """
+    with contextlib.suppress(TypeError, ValueError):
+        function = inspect.unwrap(function)
+    if not isinstance(function, functools.partial):
+        return ""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return _letters(getattr(function, "__name__", ""))
 
 
 # --- results --------------------------------------------------------------------------------------
