@@ -745,7 +745,11 @@ class Staged(Once):
         Raises:
             CompilerError: as ``lowered_for``.
         """
-        if compiled.partitioner is None or compiled.hardware is None:
+        if compiled.partitioner is None:
+            return None
+        if compiled.recorded_by is not None:
+            return self
+        if compiled.hardware is None:
             return None
         return self.lowered_for(compiled.hardware.platform, compiled.partitioner)
 

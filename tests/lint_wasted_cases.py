@@ -187,6 +187,19 @@ def residual_stream_on_its_features():
     return layers((None, "data"))
 
 
+def residual_stream_on_its_features_at_two_lines():
+    """As a decoder has it: the attention's input is one line, that of the MLP another."""
+    features = on(None, "data")
+
+    def f(x: Any, ws: Any) -> Any:
+        for w in ws:
+            x = constrain(jnp.tanh(x @ w), features)
+            x = constrain(jnp.sin(x @ w), features)
+        return x
+
+    return program(f, array((1024, 128), None, "data"), [array((128, 128)) for _ in range(3)])
+
+
 @spares("activation-gathered-repeatedly", compiled=True)
 def residual_stream_on_its_rows():
     return layers(("data", None))

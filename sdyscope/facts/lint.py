@@ -306,14 +306,21 @@ class BatchLost:
 class ActivationGathered:
     """Activations of one shape are gathered again and again.
 
-    That is in so many scopes, numbers in their names left out, and that share of all that a device
-    sends. ``cause`` shards them; None where that is not known.
+    Attributes:
+        sending: what they send.
+        scopes: in how many scopes, numbers in their names left out.
+        share: what part of all that a device sends.
+        cause: what shards most of their bytes; None where that is not known of any.
+        others: how many more annotations shard the rest.
+        explained: how many gathers a step that is known of.
     """
 
     sending: Sending
     scopes: int
     share: float
     cause: OriginAnnotation | None
+    others: int
+    explained: int
 
 
 @dataclass(frozen=True, slots=True)

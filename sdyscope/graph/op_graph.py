@@ -274,12 +274,21 @@ class OpGraph(Summarized):
 
     def scope(self, op: Op | int) -> str:
         """The scope of an op with that of the `shard_map` around it, whose body JAX names anew."""
-        at = self.ops[op] if isinstance(op, int) else op
-        scope = at.scope
-        while at.parent is not None:
-            at = self.ops[at.parent]
-            if at.kind == "sdy.manual_computation":
-                scope = scope_in(at.scope, scope)
+        return self.scope_along([self.ops[op] if isinstance(op, int) else op])
+
+    def scope_along(self, path: Sequence[Op]) -> str:
+        """The scope of an op with those of the calls that lead to it, the outermost first.
+
+        What a scan's body is called from has the scope that is in those of the body as well, but
+        for the `shard_map` around it: so that comes last.
+        """
+        scope = ""
+        for at in reversed(path):
+            scope = scope_in(at.scope, scope)
+            while at.parent is not None:
+                at = self.ops[at.parent]
+                if at.kind == "sdy.manual_computation":
+                    scope = scope_in(at.scope, scope)
         return scope.strip("/")
 
     def unparsed(self) -> Iterator[tuple[int, str]]:

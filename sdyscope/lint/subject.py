@@ -25,7 +25,7 @@ from sdyscope.facts.memory import HeldKind
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.facts.sharded import Sharded
-from sdyscope.graph import Op, OpGraph, scope_in
+from sdyscope.graph import Op, OpGraph
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import HloModule
 from sdyscope.lint.check import checked
@@ -279,10 +279,7 @@ class Subject:
 
     def scope(self, op: Op) -> str:
         """The scope of an op, with that of the calls that it is from."""
-        scope = ""
-        for location in self.graph.called_from(op):
-            scope = scope_in(location.scope, scope)
-        return scope.strip("/")
+        return self.graph.scope_along([*self.graph.called_from(op)][::-1])
 
     def sharded(self, place: Placement) -> Sharded:
         """A placement with the axes of the program's mesh, where it has one."""

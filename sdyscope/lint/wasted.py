@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -12,6 +13,7 @@ from sdyscope.analysis.collectives.wasted import accumulated_in_loops, wasted_in
 from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.facts.findings import Fact, Severity
 from sdyscope.facts.lint import ActivationGathered, Sending, SummedInLoop, Wasted
+from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.lint.rule import NotApplicable, Sighting, rule, severity_of
 from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import AxisRef
@@ -180,12 +182,29 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Sighting]:
         scopes = {_DIGITS.sub("*", f"{part.scope}/{part.primitive}".strip("/")) for _, part in each}
         origin = part.origin
         assert origin is not None  # or it would not be among them
-        cause = next((cause for cause in origin.annotations if cause.role == "has"), None)
         sending = replace(subject.sending([collective], sent), times=times)
-        known = None if origin.uncertain else cause
-        fact = ActivationGathered(sending, len(scopes), sent / total, known)
+        fact = ActivationGathered(sending, len(scopes), sent / total, *_sharded_by(each))
         seen = subject.at_part(part, collective.name, fact, severity_of(sent))
         yield replace(seen, tensor=origin.value)
+
+
+def _sharded_by(
+    gathers: Sequence[tuple[Collective, Part]],
+) -> tuple[OriginAnnotation | None, int, int]:
+    """What shards most of what is gathered, how many others do, and of how many that is known."""
+    bytes_of: Counter[tuple[object, ...]] = Counter()
+    causes: dict[tuple[object, ...], OriginAnnotation] = {}
+    explained = 0
+    for collective, part in gathers:
+        if part.origin is None or part.origin.uncertain:
+            continue
+        cause = next((cause for cause in part.origin.annotations if cause.role == "has"), None)
+        if cause is not None:
+            bytes_of[causes.setdefault(cause.key, cause).key] += collective.count * part.sent
+            explained += collective.count
+    if not causes:
+        return None, 0, 0
+    return causes[max(bytes_of, key=bytes_of.__getitem__)], len(causes) - 1, explained
 
 
 def _is_slice(block: Sequence[int], whole: Sequence[int]) -> bool:

@@ -299,8 +299,12 @@ def _sent(fact: facts.SentFact) -> Said:
                 hint=f"Constrain the activations to have their batch on {names}, where they are "
                 "made: then the parameter is gathered, and each device works on its own examples.",
             )
-        case facts.ActivationGathered(sending, scopes, share, cause):
-            named = "" if cause is None else f", sharded by {annotation_text(cause)}"
+        case facts.ActivationGathered(sending, scopes, share, cause, others, explained):
+            named = ""
+            if cause is not None:
+                of = f"{explained:,} of them " if explained < sending.times else ""
+                more = f" and {counted(others, 'more annotation')}" if others else ""
+                named = f", {of}sharded by {annotation_text(cause)}{more}"
             return Said(
                 f"Activations of the same shape are gathered {sending.times:,} times per step over "
                 f"{_over(sending)}, in {counted(scopes, 'scope')}{named}: a device sends "

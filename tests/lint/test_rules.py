@@ -144,6 +144,16 @@ def test_how_often_stands_apart_from_the_size_of_the_axis():
 
 
 @pytest.mark.compiles
+def test_what_is_gathered_repeatedly_is_not_all_said_to_be_sharded_by_one_annotation():
+    residual = lint_wasted_cases.residual_stream_on_its_features_at_two_lines()
+    (finding,) = linted(residual, select=["activation-gathered-repeatedly"], compiled=True).findings
+    assert "are gathered 5 times" in finding.message
+    assert re.search(
+        r", sharded by constraint at \S+ P\(None, 'data'\) and 1 more ", finding.message
+    )
+
+
+@pytest.mark.compiles
 def test_a_gradient_summed_in_a_loop_of_a_shard_map_is_cast_before_the_loop():
     """The loop is mapped already, and has no total to return: `pcast` moves its sum behind it."""
     (finding,) = lint_wasted_cases.gradients_summed_in_a_mapped_loop().lint(

@@ -3,7 +3,7 @@
 import importlib
 import sys
 import types
-from functools import cache
+from functools import cache, partial
 
 import equinox as eqx
 import haliax as hax
@@ -54,7 +54,8 @@ class Named(eqx.Module):
 
 
 def haliax_step(model, x):
-    return {"out": hax.named(x.array @ model.weight.array, ("columns",))}
+    out = hax.named(x.array @ model.weight.array, ("columns",))
+    return {"out": out, "pair": (out.array,)}
 
 
 def mapped_step(state, batch, rate, *, scale):
@@ -88,7 +89,7 @@ def programs():
         (Named(hax.ones((Rows, Columns))), hax.ones(Rows)),
         {},
         ["model.weight", "x"],
-        "result['out'][0]",
+        "result['out']",
     )
     if jax.__version_info__ >= (0, 9, 2):  # before, pmap has a way of its own to lower
         yield (
@@ -143,6 +144,16 @@ def test_a_call_that_is_heard_has_them_too(name):
 
 
 @pytest.mark.compiles
+def test_a_partial_that_nnx_jits_has_its_function_s_name():
+    step = nnx.jit(partial(nnx_step, scale=2.0))
+    jax.clear_caches()
+    with sdyscope.recording() as heard:
+        step(Dense(nnx.Rngs(0)), {"x": jnp.ones((2, 4))})
+    assert "nnx_step" in [each.program.name for each in heard]
+    assert heard["nnx_step"].defined.file == __file__
+
+
+@pytest.mark.compiles
 def test_what_jax_runs_to_move_an_argument_is_not_the_author_s():
     mesh = jax.make_mesh((2,), ("a",), axis_types=(jax.sharding.AxisType.Auto,))
     whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -158,6 +169,13 @@ def test_updated_state_is_named_by_the_argument():
     function, args, kwargs, *_ = cases()["nnx_step"]
     tensors = sdyscope.inspect(sdyscope.Program("step", function, args, kwargs)).tensors.tensors
     assert "result.model.w2" in [tensor.requested.path for tensor in tensors]
+
+
+def test_a_tuple_of_one_array_is_no_array_of_haliax():
+    function, args, kwargs, *_ = cases()["haliax_step"]
+    tensors = sdyscope.inspect(sdyscope.Program("step", function, args, kwargs)).tensors.tensors
+    paths = [tensor.requested.path for tensor in tensors if tensor.requested.kind == "result"]
+    assert paths == ["result['out']", "result['pair'][0]"]
 
 
 def test_what_the_library_returns_for_itself_is_called_its_own():

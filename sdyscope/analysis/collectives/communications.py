@@ -21,7 +21,7 @@ from sdyscope.analysis.collectives.transfers import EXCHANGES, Transfer, calls_o
 from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.facts.propagated import ValueId
-from sdyscope.graph import Op, OpGraph, scope_in
+from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.op_kinds import is_elementwise
 
 #: Ops of which XLA chooses how to make their result, by what it is made of.
@@ -69,11 +69,9 @@ class Communications:
     def for_maker(self, transfer: Transfer) -> Transfer:
         """A tensor as it is if it is for the op that makes it."""
         part, path = transfer.part, transfer.part.makers[0]
-        op = self.graph.ops[path[-1]]
-        scope = op.scope
-        for call in reversed(path[:-1]):
-            scope = scope_in(self.graph.ops[call].scope, scope)
-        scope, primitive = scope_of(scope)
+        ops = [self.graph.ops[node] for node in path]
+        op = ops[-1]
+        scope, primitive = scope_of(self.graph.scope_along(ops))
         part = replace(
             part,
             scope=scope,

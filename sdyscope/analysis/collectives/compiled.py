@@ -63,7 +63,7 @@ def explained(
     """
     if not collectives.collectives:
         return collectives
-    if lowered is None and compiled.recorded_by is not None:
+    if compiled.recorded_by is not None:
         return replace(collectives, origins_missing=Remark("not told"))
     if lowered is None:
         return replace(collectives, origins_missing=Remark("not asked for"))

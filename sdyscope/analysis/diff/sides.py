@@ -358,6 +358,7 @@ def compiled_side(end: CompiledEnd, meshes: Mapping[str, Mesh] | None = None) ->
             collectives = compiled_collectives(compiled, (meshes or {}).values(), lowered)
     except CompilerError as error:
         return CompiledSide(end.label, error=error)
+    no_origins = lowered is None or compiled.recorded_by is not None
     held, why = None, ""
     try:
         held = memory_of(program, partitioner, end.on)
@@ -370,7 +371,7 @@ def compiled_side(end: CompiledEnd, meshes: Mapping[str, Mesh] | None = None) ->
         collectives,
         compiled,
         held,
-        origins_missing="" if lowered is None else collectives.origins_missing,
+        origins_missing="" if no_origins else collectives.origins_missing,
         memory_missing=why,
     )
 

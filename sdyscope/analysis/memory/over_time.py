@@ -87,7 +87,7 @@ def over_time_of(program: Staged, memory: Memory, *, origins: bool = True) -> Me
     compiled = memory.compiled
     lowered = None if program.is_compiled else program.lowered_of(compiled)
     decisions = None
-    if lowered is not None and origins:
+    if lowered is not None and origins and compiled.recorded_by is None:
         try:
             decisions = Decisions.of(lowered, lowered.propagated(compiled.partitioner))
         except SdyscopeError:

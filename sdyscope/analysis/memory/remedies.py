@@ -266,12 +266,21 @@ def _constraints(
 
 
 def _constrained(rows: Sequence[Tensor], partitioner: Partitioner) -> Iterator[Tensor]:
-    """Rows of constraints, the first of each name."""
-    seen: set[str] = set()
+    """Rows of constraints, the first of each name whose rows can all have the sharding of one.
+
+    A helper's scope may constrain queries of five dimensions and keys of four.
+    """
+    by_name: dict[str, list[Tensor]] = {}
     for row in rows:
-        if row.kind == "constraint" and partitioner in row.lowered and row.name not in seen:
-            seen.add(row.name)
-            yield row
+        if row.kind == "constraint" and partitioner in row.lowered:
+            by_name.setdefault(row.name, []).append(row)
+    for first, *others in by_name.values():
+        if all(_written(row, partitioner) == _written(first, partitioner) for row in others):
+            yield first
+
+
+def _written(row: Tensor, partitioner: Partitioner) -> object:
+    return row.shape and len(row.shape), row.lowered[partitioner].sharding
 
 
 # --- Half the batch -------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from sdyscope.graph import OpGraph, build
-from sdyscope.graph.locations import UNKNOWN, Location, scope_in
+from sdyscope.graph.locations import UNKNOWN, Location
 from sdyscope.graph.tags import sids
 from sdyscope.stages.compiled.explicit_collectives import ExplicitCollective, ExplicitCollectives
 from sdyscope.stages.compiled.read_collectives import Readers, read_collectives
@@ -123,9 +123,7 @@ class Resharder:
             if not own:
                 continue
             path = [self.graph.ops[node] for node in dict.fromkeys((*outside, *own))]
-            scope = self.graph.scope(path[-1])
-            for call in reversed(path[:-1]):
-                scope = scope_in(self.graph.scope(call), scope)
+            scope = self.graph.scope_along(path)
             lines = (op.location for op in reversed(path) if op.location.frames)
             return replace(next(lines, UNKNOWN), scope=scope, names=())
         return location

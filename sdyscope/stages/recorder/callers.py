@@ -48,6 +48,9 @@ _RESULTS = {
     ("flax", "compilation.py"): "result[2]",
 }
 
+#: Where Haliax's `named_jit` has the shapes of what the author's function returns.
+_SHAPES = "output_shape"
+
 
 @dataclass(frozen=True)
 class Caller:
@@ -112,7 +115,7 @@ def names_of_the_call(
     if len(set(named.values())) < len(named):
         named = {}  # an array that was given twice, and is not told apart
     inside = _named_results(wrappers, tuple(call.given), named, results)
-    return Caller(named, inside, _defined(call.function))
+    return Caller(named, inside, _defined(call.function), _partial_s_name(call.function))
 
 
 # --- the stack ------------------------------------------------------------------------------------
@@ -654,6 +657,20 @@ def _defined(function: Any) -> Place | None:
     return code.co_filename, code.co_firstlineno
 
 
+def _partial_s_name(function: Any) -> str:
+    """What the function in a `functools.partial` is called; empty for anything else.
+
+    A library that copies the name of what it wraps finds none on it.
+    """
+    with contextlib.suppress(TypeError, ValueError):
+        function = inspect.unwrap(function)
+    if not isinstance(function, functools.partial):
+        return ""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return _letters(getattr(function, "__name__", ""))
+
+
 # --- results --------------------------------------------------------------------------------------
 
 
@@ -679,15 +696,32 @@ def _named_results(
     inside = _RESULTS.get(key)
     if inside is None:
         return {}
+    held = _arrays_held(wrappers)
     names: dict[str, str] = {}
     for result in results:
         if result == inside or result.startswith((f"{inside}[", f"{inside}.")):
-            names[result] = _without_array("result" + result.removeprefix(inside))
+            path = result.removeprefix(inside)
+            names[result] = f"result{held.get(path, path)}"
         elif key[0] == "flax" and (updated := _updated(result, roots, named)):
             names[result] = f"result.{updated}"
         else:
             names[result] = f"{key[0]}.{result}"  # the wrapper's own
     return names if len(set(names.values())) == len(names) else {}
+
+
+_FLAT_INDEX = re.compile(r"<flat index (\d+)>")
+
+
+def _arrays_held(wrappers: Sequence[FrameType]) -> dict[str, str]:
+    """The author's paths of results that are Haliax arrays, by JAX's: `['out']`, by `['out'][0]`.
+
+    JAX's path alone does not tell them from a tuple. `named_jit` has the shapes of all results.
+    """
+    shapes = next(
+        (frame.f_locals[_SHAPES] for frame in wrappers if _SHAPES in frame.f_locals), None
+    )
+    paths = (_tree().keystr(path) for path, _ in _tree().tree_flatten_with_path(shapes)[0])
+    return {_FLAT_INDEX.sub(r"\1", path): _without_array(path) for path in paths}
 
 
 def _updated(result: str, roots: Sequence[str], named: Mapping[str, str]) -> str | None:

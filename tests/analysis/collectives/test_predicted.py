@@ -187,6 +187,23 @@ def test_in_a_shard_map_scopes_and_passes_are_those_of_the_compiled_program(loop
     )
 
 
+def test_in_a_scan_in_a_shard_map_a_scope_is_said_once():
+    """JAX before 0.12 calls the scan's body; its ops have the call's scope, without the map's."""
+
+    def body(x, ws):
+        def layer(x, w):
+            with jax.named_scope("layer"):
+                return jax.lax.psum(jnp.sin(x) @ w, "a"), None
+
+        with jax.named_scope("layers"):
+            return jax.lax.scan(layer, x, ws)[0]
+
+    mapped = jax.shard_map(body, mesh=CUBE, in_specs=(P(), P()), out_specs=P(), check_vma=False)
+    found = predicted(mapped, array(CUBE, (8, 8)), array(CUBE, (3, 8, 8))).collectives
+    (collective,) = found.collectives
+    assert collective.parts[0].scope == "shard_map/layers/while/body/layer"
+
+
 def ragged(x):
     four = jnp.full((4,), 16, jnp.int32)
     offsets = jnp.arange(4, dtype=jnp.int32) * 16

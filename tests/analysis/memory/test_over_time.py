@@ -1,6 +1,7 @@
 """Memory over a step: against the compiler's own peak; what is held, and what lowers it."""
 
 import importlib.util
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from sdyscope.analysis.memory.over_time import carried_tensors, over_time_of
 from sdyscope.analysis.memory.peak import needed, varied
 from sdyscope.analysis.memory.remedies import candidates, tried
-from sdyscope.facts.program import Program
+from sdyscope.facts.program import Program, Versions
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
 
@@ -90,6 +91,26 @@ def test_arguments_are_told_apart_by_what_becomes_of_them(over_time, memory):
     assert over_time.by_category["parameters"] == groups["params"]
     assert over_time.by_category["optimizer state"] == groups["opt_state"]
     assert over_time.by_category["inputs"] == groups["batch"]
+
+
+def test_what_a_recorded_run_compiled_is_told_apart_by_its_module():
+    """As MaxText has its state in one argument: the paths alone do not tell."""
+
+    def step(state, batch):
+        gradient = jax.grad(lambda w: jnp.sum(jnp.tanh(batch @ w)))(state["model"]["w"])
+        mu = 0.9 * state["optimizer"]["mu"]["w"] + gradient
+        return {"model": {"w": state["model"]["w"] - mu}, "optimizer": {"mu": {"w": mu}}}
+
+    whole = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    state = {"model": {"w": whole}, "optimizer": {"mu": {"w": whole}}}
+    program = Inspection(Program("step", jax.jit(step), (state, whole)), ["shardy"])
+    memory = program.memory()
+    ran = replace(
+        memory.compiled, hardware=None, recorded_by=Versions("0.9.9"), recorded_platform="cpu"
+    )
+    held = over_time_of(program, replace(memory, compiled=ran)).by_category
+    assert held["optimizer state"] == held["parameters"] == 64 * 64 * 4
+    assert held == over_time_of(program, memory).by_category
 
 
 def test_a_stack_is_named_after_what_the_loop_writes_there(over_time):

@@ -108,6 +108,38 @@ def test_a_smaller_batch_and_a_checkpoint_are_tried(tmp_path):
     assert file.read_text() == DEEP
 
 
+def test_constraints_of_one_scope_and_several_ranks_are_not_tried_as_one():
+    """As Levanter's attention has them: queries have a dimension more than keys."""
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+
+    def on(*spec):
+        return jax.NamedSharding(mesh, jax.P(*spec))
+
+    def constrain(x, *spec):
+        return jax.lax.with_sharding_constraint(x, on(*spec))
+
+    def attend(x, wq, wk, w):
+        with jax.named_scope("qkv"):
+            queries = constrain(jnp.einsum("bd,dhk->bhk", x, wq), "data", None, None)
+            keys = constrain(x @ wk, "data", None)
+        with jax.named_scope("gate"):
+            gate = constrain(jnp.einsum("bd,dhk->bhk", x, w), "data", None, None)
+        return jnp.einsum("bhk,dhk->bd", jnp.sin(queries) * gate, w), keys
+
+    def array(*shape, spec=()):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=on(*spec))
+
+    wide = array(64, 4, 64)
+    arguments = array(8192, 64, spec=("data",)), wide, array(64, 64), wide
+    program = Inspection(Program("attend", jax.jit(attend), arguments), ["shardy"])
+    memory = program.memory()
+    remedies = candidates(program, memory, over_time_of(program, memory))
+    constrained = [make for remedy, make in remedies if remedy.kind == "constrain"]
+    assert constrained
+    for make in constrained:
+        assert make().lowered
+
+
 @pytest.mark.skipif(
     compat.version_tuple() < (0, 10, 2), reason="XLA's CPU compiler refused memory kinds"
 )
