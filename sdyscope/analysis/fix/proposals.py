@@ -13,7 +13,7 @@ import libcst as cst
 
 from sdyscope.analysis.fix.expressions import Expression
 from sdyscope.analysis.fix.workshop import Workshop
-from sdyscope.analysis.memory.donation import not_donated
+from sdyscope.analysis.memory.donation import held_at_most, not_donated
 from sdyscope.analysis.naming.next_values import next_values_of_rows, pairs_of_table
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError, TargetError
@@ -381,8 +381,7 @@ def donations(workshop: Workshop) -> Iterator[Proposal]:
     for row in program.tensors.tensors:
         annotation = row.lowered.get("shardy")
         if row.kind == "argument" and row.index is not None and annotation is not None:
-            place = annotation.placement
-            size = 0 if place is None else place.bytes_per_device(row.shape or (), row.dtype)
+            size = held_at_most(row, annotation.placement)
             taken = held.setdefault(positions[row.index], [0.0, 0.0])
             taken[0] += size
             taken[1] += size if row.index in undonated else 0
