@@ -401,10 +401,11 @@ def donations(workshop: Workshop) -> Iterator[Proposal]:
 def _where_jitted(
     workshop: Workshop, change: Callable[[JitSite], list[Splice] | None], proposal: Proposal
 ) -> Iterator[Proposal]:
-    """The proposal at each place that jits a function and can be changed so."""
+    """The proposal at each place that jits this program alone, and can be changed so."""
     for file in workshop.files:
         for site in jit_sites(workshop.source(file)):
-            splices = change(site) if site.may_jit(workshop.program.defined_at) else None
+            may_jit = site.may_jit(workshop.program.defined_at) and not site.is_shared
+            splices = change(site) if may_jit else None
             if splices is not None:
                 line = SourceLocation(file, site.line)
                 written = partial(dict[str, Sequence[Splice]], {file: splices})
