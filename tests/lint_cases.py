@@ -696,6 +696,22 @@ def held_once():
     return large_step(donate_argnums=0)
 
 
+def large_step_of_an_open_state(**options):
+    state = {"w": jax.ShapeDtypeStruct((4096, 4096), jnp.float32)}
+    x = array((64, 4096), "data")
+    return program(lambda mu, x: {"w": mu["w"] + jnp.sum(x)}, state, x, **options)
+
+
+@finds("state-not-donated", "mu['w']")
+def held_twice_wherever_the_compiler_puts_it():
+    return large_step_of_an_open_state()
+
+
+@spares("state-not-donated")
+def left_to_the_compiler_and_returned_elsewhere_perhaps():
+    return large_step_of_an_open_state(out_shardings=on("data"))
+
+
 @spares("state-not-donated")
 def needed_to_be_updated_with_its_gradient():
     large = {"w": array((4096, 4096), None, "model")}

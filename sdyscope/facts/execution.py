@@ -105,6 +105,8 @@ class BlockDifference:
         not_finite: how many elements are NaN, or the same infinity, here and on one device.
         change: norm of what the step on one device changes in the argument that the result may be
             the next value of; None where there is none.
+        steady: norm of the difference without a few elements that rounding makes jump as far; None
+            where that was not looked at.
     """
 
     index: tuple[Extent, ...]
@@ -116,6 +118,7 @@ class BlockDifference:
     pair: tuple[str, ...] = ()
     not_finite: int = 0
     change: float | None = None
+    steady: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +252,8 @@ class Reference:
         moved: of each result how far it moves there when its arguments are rounded otherwise, the
             norm of that, less what is the argument's own of its next value; empty where that was
             not looked at.
+        jumps: of each result how far each of its elements moves there at most, likewise; empty
+            where that was not looked at.
         failure: why there is none; empty when there is.
         compute_dtypes: floating point dtypes (MLIR's names) that the step computes in on this
             platform, `tf32` included where matrix products of f32 are rounded to it.
@@ -271,6 +276,7 @@ class Reference:
     outputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
     before: tuple[Any, ...] = field(default=(), repr=False, compare=False)
     moved: tuple[float, ...] = ()
+    jumps: tuple[Any, ...] = field(default=(), repr=False, compare=False)
     failure: str = ""
     compute_dtypes: tuple[str, ...] = ()
     draws_random_numbers: bool = False
@@ -287,6 +293,10 @@ class Reference:
     def before_result(self, index: int) -> Any:
         """The argument that a result may be the next value of; None for none."""
         return self.before[index] if index < len(self.before) else None
+
+    def jumps_of(self, index: int) -> Any:
+        """How far each element of a result moves; None where that was not looked at."""
+        return self.jumps[index] if index < len(self.jumps) else None
 
     def moved_result(self, index: int) -> float:
         """How far rounding the arguments moves a result; 0 where that was not looked at."""

@@ -331,11 +331,13 @@ class SummedInLoop:
         sending: what they send.
         tensors: how many tensors are summed.
         by: who sums: the partitioner, the program in a shard_map, or its backward pass in one.
+        loop: the loop's line.
     """
 
     sending: Sending
     tensors: int
     by: Literal["partitioner", "program", "backward"] = "partitioner"
+    loop: SourceLocation | None = None
 
 
 WastedKind: TypeAlias = Literal[
@@ -362,7 +364,7 @@ class Wasted:
         source: its line.
         scope: its scope.
         devices: how many devices there are along the axes.
-        first: the line of the first sum.
+        first: the line of the first sum, or of the loop.
         backward: whether it is in the backward pass.
     """
 

@@ -43,14 +43,20 @@ def state_not_donated(subject: Subject) -> Iterator[Sighting]:
 
     An argument's next value is found by its path (`result[0]['w1']` for `params['w1']`), that of an
     array that is a whole argument by shape and dtype. It is certain if the result has the argument
-    with something added or written over, or is made, element by element, from an argument that no
-    pass of training uses; and from no other with that path whose next value is not returned.
+    with a step of training added or something written over, or is made, element by element, from an
+    argument that no pass of training uses; and from no other with that path whose next value is not
+    returned.
     Otherwise it may be chance: that is a note. A gradient is no next value: the caller still needs
     the argument. Below 16 MiB per device nothing is reported. A result whose sharding is left to
     the compiler counts as the argument's.
     """
     groups: dict[str, list[NotDonated]] = {}
-    for pair in not_donated(subject.program.tensors, subject.under, subject.graph):
+    known = {
+        argument.row.index or 0: argument.placement
+        for argument in subject.arguments
+        if argument.placement is not None
+    }
+    for pair in not_donated(subject.program.tensors, subject.under, subject.graph, known):
         groups.setdefault(Leaf.of(pair.argument).keys[0], []).append(pair)
     if not groups:
         raise NotApplicable("No argument's next value is returned, or all are donated.")

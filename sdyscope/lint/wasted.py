@@ -100,12 +100,12 @@ def reduced_in_loop(subject: Subject) -> Iterator[Sighting]:
     """
     by_line: dict[tuple[SourceLocation | None, tuple[str, ...]], list[Wasted]] = {}
     for waste in accumulated_in_loops(subject.graph, subject.collectives):
-        by_line.setdefault((waste.source, waste.axes), []).append(waste)
+        by_line.setdefault((waste.first, waste.axes), []).append(waste)
     for each in by_line.values():
-        first, sent = each[0], sum(waste.sent for waste in each)
+        first, sent = max(each, key=lambda waste: waste.sent), sum(waste.sent for waste in each)
         axes = tuple(map(AxisRef, first.axes))
         sending = Sending("all-reduce", axes, subject.collectives.mesh, sent, first.times)
-        fact = SummedInLoop(sending, len(each), _who_sums(subject, first))
+        fact = SummedInLoop(sending, len(each), _who_sums(subject, first), first.first)
         yield _at(subject, first, fact, severity_of(sent))
 
 

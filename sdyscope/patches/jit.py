@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
@@ -29,6 +29,8 @@ class JitSite:
             else empty.
         lines: the first and last line on which that function may begin, its first decorator's and
             its ``def``.
+        is_shared: whether it jits what functions of the source give it that call it at several
+            places: what it says then holds for other programs, too.
     """
 
     source: Source = field(repr=False, compare=False)
@@ -36,6 +38,7 @@ class JitSite:
     node: cst.BaseExpression = field(repr=False, compare=False)
     function: str = ""
     lines: tuple[int, int] = (0, 0)
+    is_shared: bool = False
 
     def may_jit(self, function: SourceLocation | None) -> bool:
         """Whether it may be what jits the function that begins there; None for an unknown one."""
@@ -117,9 +120,11 @@ def jit_sites(source: Source) -> Iterator[JitSite]:
             is_partial = name in _PARTIAL and first is not None and last_name(first) in _JIT
             if name in _JIT or is_partial:
                 jitted = _decorated(source, node)
+                is_shared = False
                 if name in _JIT and isinstance(first, cst.Name):
                     jitted = _named(source, node, first.value)
-                yield _site(source, node, jitted)
+                    is_shared = jitted is None and _is_given(source, node, first.value)
+                yield replace(_site(source, node, jitted), is_shared=is_shared)
         elif (
             isinstance(node, cst.Name | cst.Attribute)
             and last_name(node) in _JIT
@@ -159,6 +164,19 @@ def _named(source: Source, node: cst.Call, name: str) -> cst.FunctionDef | None:
         scope = _scope(source, scope)
     candidates = functions.get(scope, [])
     return candidates[0] if len(candidates) == 1 and not candidates[0].decorators else None
+
+
+def _is_given(source: Source, node: cst.Call, name: str) -> bool:
+    """Whether a name stands for what a function is given that is called at several places."""
+    around = _scope(source, node)
+    if not isinstance(around, cst.FunctionDef):
+        return False
+    given = around.params
+    parameters = (*given.posonly_params, *given.params, *given.kwonly_params)
+    if name not in (parameter.name.value for parameter in parameters):
+        return False
+    calls = (other for other in source.nodes() if isinstance(other, cst.Call))
+    return sum(last_name(call.func) == around.name.value for call in calls) > 1
 
 
 def _scope(source: Source, node: cst.CSTNode) -> cst.CSTNode | None:

@@ -481,7 +481,7 @@ def _executed(fact: facts.ExecutionFact) -> Said:
                 verb, they = ("is", "it") if len(noise) == 1 else ("are", "them")
                 said.append(
                     f"{few(noise, _RESULTS)} {verb} rounding noise: rounding the arguments "
-                    f"otherwise changes {they} as much on one device."
+                    f"otherwise changes {they}, or a few elements, as much on one device."
                 )
             return Said(
                 " ".join(said),

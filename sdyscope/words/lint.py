@@ -312,12 +312,13 @@ def _sent(fact: facts.SentFact) -> Said:
                 hint="Constrain what each layer hands on to a sharding that the next one can work "
                 "with. sdyscope fix tries where.",
             )
-        case facts.SummedInLoop(sending, tensors, by):
+        case facts.SummedInLoop(sending, tensors, by, loop):
             over = listed_axes(sending.axes or ()) or "devices"
             argument = _argument([axis.name for axis in sending.axes or ()])
+            which = "a loop" if loop is None else f"the loop at {source_text(loop)}"
             return Said(
                 f"{counted(tensors, 'tensor')} summed over {over} in each of {sending.times:,} "
-                f"iterations of a loop that only adds the sums up: a device sends "
+                f"iterations of {which}, which only adds the sums up: a device sends "
                 f"{size(sending.sent)} that one sum behind the loop would not.",
                 hint=_sum_behind(by, over, argument),
             )

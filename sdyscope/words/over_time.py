@@ -22,7 +22,7 @@ from sdyscope.words.places import shown_name, source_text
 #: What each category is.
 CATEGORY_TEXTS: Final[Mapping[Category, str]] = {
     "parameters": "arguments whose next values, or gradients, are returned",
-    "optimizer state": "what the optimizer keeps of them",
+    "optimizer state": "what is kept of them besides: moments of an optimizer, averages",
     "state": "arguments whose next values are returned",
     "inputs": "all other arguments",
     "results": "results that lie in no argument's buffer, reserved from the start",

@@ -156,8 +156,13 @@ def test_what_is_gathered_repeatedly_is_not_all_said_to_be_sharded_by_one_annota
 @pytest.mark.compiles
 def test_a_gradient_summed_in_a_loop_of_a_shard_map_is_cast_before_the_loop():
     """The loop is mapped already, and has no total to return: `pcast` moves its sum behind it."""
-    (finding,) = lint_wasted_cases.gradients_summed_in_a_mapped_loop().lint(
-        select=["reduced-in-loop"]
-    )
+    program = lint_wasted_cases.gradients_summed_in_a_mapped_loop()
+    (finding,) = program.lint(select=["reduced-in-loop"])
+    # It is where `comms` has the sum, and says where the loop is.
+    sums = [each for each in program.collectives("shardy").collectives if each.count > 1]
+    assert finding.source in [part.source for each in sums for part in each.parts]
+    named = re.search(r"of the loop at (\S+):(\d+), which only adds", finding.message)
+    assert named
+    assert int(named[2]) > finding.source.line
     assert finding.hint.startswith("Before the loop, make what it reads and is the same over data")
     assert "jax.lax.pcast(params, 'data', to='varying')" in finding.hint

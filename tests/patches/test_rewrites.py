@@ -108,6 +108,26 @@ def test_what_jits_another_function_is_not_edited(function, line, sites):
     assert len([site for site in jit_sites(Source("m.py", TWO_STEPS)) if site.may_jit(None)]) == 5
 
 
+@pytest.mark.parametrize(
+    ("calls", "is_shared"),
+    [
+        ("step = compiled(train)", False),
+        ("step = compiled(train)\nevaluate = compiled(loss)", True),
+        (
+            "step = compiled(train)\nclass Model:\n    evaluate = staticmethod(m.compiled(loss))",
+            True,
+        ),
+    ],
+)
+def test_what_jits_several_functions_is_shared(calls, is_shared):
+    helper = "def compiled(function, *, shardings=None):\n    return jax.jit(function)\n"
+    (site,) = jit_sites(Source("m.py", helper + calls))
+    assert site.is_shared == is_shared
+    # It jits its own function, whoever calls it.
+    own = "def compiled(model):\n    def step(x): ...\n    return jax.jit(step)\n"
+    assert not any(site.is_shared for site in jit_sites(Source("m.py", own + calls)))
+
+
 def test_settings_that_are_false():
     text = 'jax.config.update("jax_x", False)\nwith jax.x(False):\n    f(False)\n'
     source = Source("m.py", text)

@@ -221,8 +221,9 @@ def accumulated_in_loops(graph: OpGraph, collectives: Collectives) -> Iterator[W
                         axes,
                         (collective.count - 1) * part.sent,
                         collective.count,
-                        source=graph.ops[loop].source or part.source,
+                        source=part.source or graph.ops[loop].source,
                         scope=op.scope,
+                        first=graph.ops[loop].source,
                         backward=part.phase == "backward",
                     )
                     break

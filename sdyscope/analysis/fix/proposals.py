@@ -13,7 +13,7 @@ import libcst as cst
 
 from sdyscope.analysis.fix.expressions import Expression
 from sdyscope.analysis.fix.workshop import Workshop
-from sdyscope.analysis.memory.donation import not_donated
+from sdyscope.analysis.memory.donation import held_at_most, not_donated
 from sdyscope.analysis.naming.next_values import next_values_of_rows, pairs_of_table
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError, TargetError
@@ -381,8 +381,7 @@ def donations(workshop: Workshop) -> Iterator[Proposal]:
     for row in program.tensors.tensors:
         annotation = row.lowered.get("shardy")
         if row.kind == "argument" and row.index is not None and annotation is not None:
-            place = annotation.placement
-            size = 0 if place is None else place.bytes_per_device(row.shape or (), row.dtype)
+            size = held_at_most(row, annotation.placement)
             taken = held.setdefault(positions[row.index], [0.0, 0.0])
             taken[0] += size
             taken[1] += size if row.index in undonated else 0
@@ -402,10 +401,11 @@ def donations(workshop: Workshop) -> Iterator[Proposal]:
 def _where_jitted(
     workshop: Workshop, change: Callable[[JitSite], list[Splice] | None], proposal: Proposal
 ) -> Iterator[Proposal]:
-    """The proposal at each place that jits a function and can be changed so."""
+    """The proposal at each place that jits this program alone, and can be changed so."""
     for file in workshop.files:
         for site in jit_sites(workshop.source(file)):
-            splices = change(site) if site.may_jit(workshop.program.defined_at) else None
+            may_jit = site.may_jit(workshop.program.defined_at) and not site.is_shared
+            splices = change(site) if may_jit else None
             if splices is not None:
                 line = SourceLocation(file, site.line)
                 written = partial(dict[str, Sequence[Splice]], {file: splices})

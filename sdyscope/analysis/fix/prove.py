@@ -11,9 +11,10 @@ import numpy as np
 
 from sdyscope.analysis.run.numerics import TELLS_NOTHING, difference, numeric
 from sdyscope.analysis.run.reference import (
+    Movement,
     arguments_before,
     compared_with_one_device,
-    moved_by_rounding,
+    movements,
 )
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.edits import Numbers, NumbersVerdict
@@ -111,7 +112,8 @@ class Twin:
         try:
             twin = runner.beside(edited.program, edited.traced)
             after = twin.results("shardy")
-            expected, is_simplified, moved = before, True, tuple[float, ...]()
+            expected, is_simplified = before, True
+            known: Iterable[Movement] = movements(runner, self.program.tensors, given)
             if corrects:
                 reference = self._alone(
                     twin,
@@ -121,7 +123,8 @@ class Twin:
                     lambda there, moved: _compared(results, after, there, given, computed, moved),
                 )
                 expected = list(reference.alone or reference.outputs)
-                is_simplified, moved = reference.is_simplified, reference.moved
+                is_simplified = reference.is_simplified
+                known = [Movement(reference.moved, reference.jumps)]
         except SdyscopeError as failure:
             reason = failure.message.rstrip(".")
             return Numbers("not compared", devices=devices, reason=reason)
@@ -130,10 +133,11 @@ class Twin:
         if not len(results) == len(after) == len(expected):
             return Numbers("differ", results=len(results), devices=devices, inputs=self._inputs)
         strictly = rewrites or corrects
-        own = _compared(results, after, expected, given, computed, moved, strictly=strictly)
-        if own is not None and not own[4] and not corrects:
-            moved = moved_by_rounding(runner, self.program.tensors, given)
+        own, moved = None, Movement()
+        for moved in known:
             own = _compared(results, after, expected, given, computed, moved, strictly=strictly)
+            if own is None or own[4]:
+                break
         if own is None:
             return Numbers(
                 "not compared",
@@ -180,7 +184,7 @@ class Twin:
         edited: Staged,
         alone: Callable[[], Program] | None,
         before: Sequence[Any],
-        compare: Callable[[Sequence[Any], Sequence[float]], _Comparison | None],
+        compare: Callable[[Sequence[Any], Movement], _Comparison | None],
     ) -> Reference:
         """What the edited program computes on a mesh of one device, to compare with."""
         from sdyscope.errors import TargetError
@@ -199,14 +203,15 @@ class Twin:
         def differing(reference: Reference) -> int | None:
             if reference.failure or reference.alone_failure:
                 return None
-            own = compare(reference.alone or reference.outputs, reference.moved)
+            moved = Movement(reference.moved, reference.jumps)
+            own = compare(reference.alone or reference.outputs, moved)
             return None if own is None else int(not own[4])
 
         reference = compared_with_one_device(
             runner,
             edited.tensors,
             before,
-            lambda moved: replace(runner.own_reference(), moved=tuple(moved)),
+            lambda moved: replace(runner.own_reference(), moved=moved.norms, jumps=moved.jumps),
             differing,
         )
         if reference.failure or reference.alone_failure:
@@ -220,7 +225,7 @@ def _compared(
     there: Sequence[Any],
     given: Sequence[Any],
     computed: Iterable[str],
-    moved: Sequence[float],
+    moved: Movement,
     *,
     strictly: bool = False,
 ) -> _Comparison | None:
@@ -232,21 +237,23 @@ def _compared(
         there: what they should be.
         given: of each the argument that it may be the next value of; None, or none, for none.
         computed: element types that the step computes in.
-        moved: of each how far rounding the arguments moves it; empty where that was not looked at.
+        moved: how far rounding the arguments moves each, as far as that was looked at.
         strictly: whether one whose change rounding would hide counts as not compared.
     """
     count, within = 0, True
     worst: tuple[float, str, float, float] = (-1.0, "", 0.0, 0.0)
     arguments = [*given, *[None] * (len(results) - len(given))]
-    each = zip(results, here, there, arguments, moved or [0.0] * len(results), strict=False)
-    for result, before, after, argument, distance in each:
+    norms = moved.norms or (0.0,) * len(results)
+    jumps = moved.jumps or (None,) * len(results)
+    each = zip(results, here, there, arguments, norms, jumps, strict=False)
+    for result, before, after, argument, distance, jump in each:
         if before is None or after is None or not np.asarray(after).size:
             continue
         if np.asarray(after).dtype.kind in "fc" and not np.isfinite(after).any():
             continue
         if not np.any(before) and not np.any(after):
             continue  # that nothing is nothing says nothing
-        apart = difference(HostBlock.whole(before), after, argument)
+        apart = difference(HostBlock.whole(before), after, argument, jump)
         own = numeric(result.path, 0, result.dtype, computed, [apart], distance)
         if own.is_noise:
             continue  # nor does noise

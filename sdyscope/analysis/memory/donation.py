@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.naming.next_values import next_values_of_rows, only_moves
@@ -17,7 +18,9 @@ from sdyscope.facts.memory import Held
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.graph import OpGraph
+from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.entry_layout import EntryLayout
+from sdyscope.values.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,10 @@ class NotDonated:
 
 
 def not_donated(
-    table: TensorTable, partitioner: Partitioner, graph: OpGraph
+    table: TensorTable,
+    partitioner: Partitioner,
+    graph: OpGraph,
+    placed: Mapping[int, Placement] | None = None,
 ) -> tuple[NotDonated, ...]:
     """The arguments that could be donated to their next values: of one shape, dtype and sharding.
 
@@ -50,6 +56,9 @@ def not_donated(
         table: the program's tensors.
         partitioner: in whose module they are.
         graph: op graph of that module.
+        placed: where arguments are that are left to the compiler, by their indices, as far as that
+            is known. Of others the next value counts as in the same place if it is left open, too,
+            and a device holds at most all.
     """
     rows = [row for row in table.tensors if partitioner in row.lowered]
     arguments = [row for row in rows if row.kind == "argument"]
@@ -63,20 +72,25 @@ def not_donated(
         place, after = argument.lowered[partitioner], result.lowered[partitioner]
         if value.relation == "gradient":
             continue
-        if argument.is_donated or place.placement is None:
+        if argument.is_donated:
             continue
-        if (
-            after.placement is not None
-            and not after.open_dims
-            and after.placement != place.placement
-        ):
+        own = place.placement or (placed or {}).get(argument.index or 0)
+        if after.placement is not None and not after.open_dims and after.placement != own:
             continue
-        size = place.placement.bytes_per_device(argument.shape or (), argument.dtype)
+        size = held_at_most(argument, own)
         certain = value.relation == "next value"
         # One buffer serves one result.
         if certain or value.argument not in undonated:
             undonated[value.argument] = NotDonated(argument, result, size, certain)
     return tuple(undonated.values())
+
+
+def held_at_most(argument: Tensor, placement: Placement | None) -> int:
+    """Bytes a device of an argument; all of it where that is not known."""
+    shape = argument.shape or ()
+    if placement is None:
+        return num_bytes(math.prod(shape), argument.dtype)
+    return placement.bytes_per_device(shape, argument.dtype)
 
 
 def with_shares(held: Sequence[Held], layout: EntryLayout) -> list[Held]:

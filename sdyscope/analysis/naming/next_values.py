@@ -7,8 +7,9 @@ A path alone does not tell: ``jax.value_and_grad(loss)(params, batch)[1]`` has t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 from sdyscope.analysis.naming.paths import Leaf, alike, mirrored
@@ -35,6 +36,8 @@ _COLLECTIVES: Final = frozenset(
 )
 #: What writes an operand into a part of another, as into a cache, or into what a scan stacks.
 _WRITERS: Final = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
+#: Those of them that add something to an operand, or take it away.
+_ADDING: Final = frozenset({"stablehlo.add", "stablehlo.subtract"})
 #: What holds no tensor of its own: a scale, zeros that gradients are added to.
 _FILLED: Final = frozenset({"stablehlo.constant", "stablehlo.iota"})
 #: Ops that keep these operands as they are, with something added or written over.
@@ -61,12 +64,16 @@ class Continuing:
     Attributes:
         arguments: numbers of main's arguments that go into it so.
         kept: those of them that it has as they are, with something added or written over.
+        continued: those of these to which a step is added, if anything but a number is: what comes
+            of the backward pass, and to a parameter not by way of another's next value. A sum with
+            anything else can be an activation, a sample, or weights with an adapter's product.
         is_gradient: whether the backward pass made it: cotangents and numbers, and nothing else, go
             into it.
     """
 
     arguments: frozenset[int]
     kept: frozenset[int]
+    continued: frozenset[int]
     is_gradient: bool
 
 
@@ -94,10 +101,10 @@ def next_values(
 
     * The gradient: the backward pass made it, and a pass uses the argument. The caller still needs
       the argument, to be updated with it.
-    * The next value: the result has the argument with something added or written over, or is made
-      from one that no pass uses, as an optimizer's state; and from no other argument that has the
-      same place in its tree and no next value of its own. Of ``average(params, averaged)`` that
-      does not tell whose next value is returned; nor which it is where several results are so.
+    * The next value: the result has the argument with a step added, or something written over, or
+      is made from one that no pass uses, as an optimizer's state; and from no other argument that
+      has the same place in its tree and no next value of its own. Of ``average(params, averaged)``
+      that does not tell whose next value is returned; nor which it is where several results are so.
     * What only has its path, or where both are bare arrays its type, may be its next value.
 
     Args:
@@ -108,7 +115,8 @@ def next_values(
     leaves = [leaf for leaf, _ in results], [leaf for leaf, _ in arguments]
     numbers = [number for _, number in arguments]
     by_path = alike(*leaves)
-    sources, used = continuing(graph), pass_arguments(graph)
+    used = pass_arguments(graph)
+    sources = continuing(graph, used or ())
     pairs = _by_what_is_kept(results, numbers, mirrored(*leaves), by_path, sources)
     claimed = set(pairs.values())
 
@@ -124,7 +132,9 @@ def next_values(
         if source.is_gradient:
             return "gradient" if in_pass else unclear(argument)
         others = {numbers[other] for other in by_path[result] if other not in claimed}
-        into = source.kept if in_pass or used is None else source.arguments
+        into = source.continued
+        if not in_pass and used is not None:
+            into |= source.arguments - source.kept
         certain = number in into and not (others - {number}) & source.arguments
         return "next value" if certain else unclear(argument)
 
@@ -222,7 +232,7 @@ def pairs_of_table(
     }
 
 
-def continuing(graph: OpGraph) -> Mapping[int, Continuing]:
+def continuing(graph: OpGraph, parameters: Collection[int] = ()) -> Mapping[int, Continuing]:
     """Of each result of main, by its number there, what it is made from.
 
     Elementwise ops are followed, those that pass their operand on in another form or cut or join
@@ -230,6 +240,10 @@ def continuing(graph: OpGraph) -> Mapping[int, Continuing]:
     functions, loops, branches and ``shard_map``. Ops of a backward pass are told by their scopes,
     in which JAX writes ``transpose``: gradients that are scaled, clipped, cast, constrained, summed
     over devices, examples or the iterations of a loop stay gradients.
+
+    Args:
+        graph: op graph of the module.
+        parameters: numbers of main's arguments that the passes use, as far as that is known.
     """
     within: dict[ValueId, list[ValueId]] = {}
     for kind, value, other in graph.crossings():
@@ -265,7 +279,7 @@ def continuing(graph: OpGraph) -> Mapping[int, Continuing]:
             return places
         return [(each, calls) for each in _operands_of(graph, op, value[1])]
 
-    def kept_in(place: _Place) -> Sequence[_Place]:
+    def kept_in(place: _Place, *, beside_numbers: bool) -> Sequence[_Place]:
         value, calls = place
         op = graph.ops[value[0]]
         kept = _KEEPING.get(op.kind)
@@ -274,21 +288,68 @@ def continuing(graph: OpGraph) -> Mapping[int, Continuing]:
             inside = value in within or op.is_argument
             return made_of(place) if followed or inside else ()
         operands = graph.operand_values[op.id]
+        if beside_numbers and op.kind in _ADDING:
+            kept = tuple(
+                each for each in kept if _is_filled(graph, graph.ops[operands[1 - each][0]])
+            )
         return [(operands[number], calls) for number in kept]
 
-    def of(value: ValueId) -> Continuing:
+    def kept_of(value: ValueId, *, beside_numbers: bool = False) -> frozenset[int]:
+        start: _Place = (value, ())
+        step = partial(kept_in, beside_numbers=beside_numbers)
+        nodes = {place[0][0] for place in reached([start], step)}
+        return frozenset(numbers[node] for node in nodes if node in numbers)
+
+    everywhere = {number: kept_of(value) for number, value in graph.returned.items()}
+    updated = {
+        graph.returned[number]
+        for number, kept in everywhere.items()
+        if not kept.isdisjoint(parameters)
+    }
+    stepped = _after_backward_pass(graph) if any(everywhere.values()) else ()
+    directly = _after_backward_pass(graph, updated) if updated else ()
+
+    def of(number: int, value: ValueId) -> Continuing:
         start: _Place = (value, ())
         ends = {place[0][0] for place in reached([start], made_of) if not made_of(place)}
-        kept = {place[0][0] for place in reached([start], kept_in)}
+        kept = everywhere[number]
+        continued = {
+            each for each in kept if value in (directly if each in parameters else stepped)
+        }
+        if continued != kept:
+            continued |= kept_of(value, beside_numbers=True)
         backward = {node for node in ends if _is_of_backward_pass(graph.ops[node])}
         filled = {node for node in ends if _is_filled(graph, graph.ops[node])}
         return Continuing(
             frozenset(numbers[node] for node in ends if node in numbers),
-            frozenset(numbers[node] for node in kept if node in numbers),
+            kept,
+            frozenset(continued),
             bool(backward) and ends == backward | filled,
         )
 
-    return {number: of(value) for number, value in graph.returned.items()}
+    return {number: of(number, value) for number, value in graph.returned.items()}
+
+
+def _after_backward_pass(graph: OpGraph, ends: Collection[ValueId] = ()) -> Collection[ValueId]:
+    """What comes of a backward pass, in any way but through these values."""
+    across: dict[ValueId, list[ValueId]] = {}
+    for _, value, other in graph.crossings():
+        across.setdefault(value, []).append(other)
+
+    def made_from(value: ValueId) -> Iterator[ValueId]:
+        if value in ends:
+            return
+        yield from across.get(value, ())
+        for user, _ in graph.users(value):
+            yield from ((user, result) for result in range(len(graph.ops[user].types)))
+
+    starts = (
+        (op.id, result)
+        for op in graph.operations()
+        if _is_of_backward_pass(op)
+        for result in range(len(op.types))
+    )
+    return set(reached(starts, made_from))
 
 
 def _operands_of(graph: OpGraph, op: Op, result: int) -> Sequence[ValueId]:

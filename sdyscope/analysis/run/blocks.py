@@ -18,7 +18,10 @@ def compared(execution: Execution, reference: Reference) -> Execution:
     differences = [
         None
         if blocks is None or expected is None
-        else tuple(difference(block, expected, reference.before_result(index)) for block in blocks)
+        else tuple(
+            difference(block, expected, reference.before_result(index), reference.jumps_of(index))
+            for block in blocks
+        )
         for index, (blocks, expected) in enumerate(
             zip(execution.outputs, reference.outputs, strict=False)
         )

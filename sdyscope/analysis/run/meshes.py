@@ -169,7 +169,12 @@ class _Comparison:
                 *(self.names[index][0], index, self.names[index][1]),
                 self.reference.compute_dtypes,
                 [
-                    difference(block, expected, self.reference.before_result(index))
+                    difference(
+                        block,
+                        expected,
+                        self.reference.before_result(index),
+                        self.reference.jumps_of(index),
+                    )
                     for block in blocks
                 ],
                 self.reference.moved_result(index),

@@ -15,6 +15,10 @@ zero but for rounding. Where a result is wrong, the step on one device is run on
 arguments rounded otherwise; what that moves as far is not blamed, and said not to be compared. But
 what is wrong by half of itself, or of its change, is noise only where that is moved by a quarter: a
 gradient that is a sum in place of a mean is not, in bf16 either.
+
+Where an optimizer goes by the sign of a gradient, as Lion does, a few elements jump in each run,
+and others in the next. Where a result is still wrong, arguments are rounded in several ways: it is
+noise if what differs is few elements, each of which jumps half as far in one of them.
 """
 
 from __future__ import annotations
@@ -43,6 +47,10 @@ ROUNDOFF: Mapping[str, float] = {
     "f8E4M3B11FNUZ": 2.0**-4,
     "f8E5M2": 2.0**-3,
     "f8E5M2FNUZ": 2.0**-3,
+    "f8E8M0FNU": 2.0**-1,
+    "f6E2M3FN": 2.0**-4,
+    "f6E3M2FN": 2.0**-3,
+    "f4E2M1FN": 2.0**-2,
 }
 
 #: Why results are equal that say nothing of what computed them.
@@ -60,6 +68,9 @@ LARGEST = 0.5
 
 #: A result is noise where it is wrong by at most so many times what rounding the arguments moves.
 _TIMES_MOVED = 4
+
+#: At most so much of a block is few elements, and each jumps by at least half of its difference.
+_FEW, _JUMPED = 1 / 8, 0.5
 
 #: How near a ratio is to a whole number that is taken for one.
 _WHOLE = 1e-3
@@ -97,8 +108,8 @@ class Numeric:
             of, over the norm of the result; None where there is no such argument.
         by_change: whether error and tolerance are shares of that change: where it is wrong and the
             result as a whole is within its own tolerance.
-        is_noise: whether it is wrong by no more than rounding the arguments moves it on one device:
-            tolerance is then what that allows.
+        is_noise: whether it is wrong by no more than rounding the arguments moves it on one device,
+            or in a few elements that this makes jump: tolerance is then what that allows.
     """
 
     path: str
@@ -349,6 +360,12 @@ def numeric(
     )
     if is_noise:
         shown = shown._replace(allowed=shown.error / distance * allowed)
+    elif shown.error > shown.allowed and 0 < distance < math.inf:
+        left = math.hypot(
+            *(each.distance if each.steady is None else each.steady for each in blocks.values())
+        )
+        is_noise = shown.error * left / distance <= shown.allowed
+        shown = shown._replace(allowed=shown.error) if is_noise else shown
     wrong = [block.distance > tolerance(rounded) * block.norm for block in differences]
     held = [
         (block.device, is_wrong)
@@ -376,13 +393,16 @@ def numeric(
     )
 
 
-def difference(actual: HostBlock, expected: Any, before: Any = None) -> BlockDifference:
+def difference(
+    actual: HostBlock, expected: Any, before: Any = None, jumps: Any = None
+) -> BlockDifference:
     """A block against the whole result on one device, a numpy array; NaNs agree with NaNs.
 
     Args:
         actual: the block.
         expected: the whole result on one device.
         before: all of the argument that it may be the next value of; None for none.
+        jumps: how far rounding moves each element of the whole result; None where not known.
     """
     block = expected[tuple(slice(*extent) for extent in actual.index)]
     if actual.values.shape != block.shape:
@@ -416,9 +436,34 @@ def difference(actual: HostBlock, expected: Any, before: Any = None) -> BlockDif
     change = (
         None if before is None else _change(block, before[tuple(slice(*e) for e in actual.index)])
     )
+    steady = None
+    if jumps is not None and distance:
+        steady = _steady(actual.values, block, jumps[tuple(slice(*e) for e in actual.index)])
     return BlockDifference(
-        actual.index, distance, norm, largest, position, actual.device, pair, not_finite, change
+        actual.index,
+        distance,
+        norm,
+        largest,
+        position,
+        actual.device,
+        pair,
+        not_finite,
+        change,
+        steady,
     )
+
+
+def _steady(here: Any, there: Any, jumps: Any) -> float:
+    """Norm of the difference of two arrays without a few elements that jump about as far."""
+    ours, theirs = _wide(here.reshape(-1)), _wide(there.reshape(-1))
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(ours - theirs)
+    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+    apart = np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
+    jumped = np.flatnonzero((apart > 0) & (_JUMPED * apart <= jumps.reshape(-1)))
+    few = max(1, int(_FEW * apart.size))
+    apart[jumped[np.argsort(-apart[jumped])[:few]]] = 0.0
+    return _norm(apart)
 
 
 def _change(block: Any, before: Any) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -17,12 +18,28 @@ if TYPE_CHECKING:
 
 _Compared = TypeVar("_Compared")
 
+#: How often, and by how many units in the last place, arguments are rounded to see what jumps.
+_RUNS_OF_JUMPS, _UNITS_OF_JUMPS = 8, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """How far rounding its arguments moves each result of a step.
+
+    Attributes:
+        norms: see ``Reference.moved``.
+        jumps: see ``Reference.jumps``.
+    """
+
+    norms: tuple[float, ...] = ()
+    jumps: tuple[Any, ...] = ()
+
 
 def compared_with_one_device(
     runner: Runner,
     table: TensorTable,
     before: Sequence[Any],
-    compare: Callable[[Sequence[float]], _Compared],
+    compare: Callable[[Movement], _Compared],
     differing: Callable[[_Compared], int | None],
     *,
     is_own: bool = True,
@@ -38,16 +55,16 @@ def compared_with_one_device(
         table: what its arguments and results are.
         before: of each result the argument that it may be the next value of; None for none.
         compare: runs the step on one device, and compares with it, knowing how far rounding its
-            arguments moves each result; see ``Reference.moved``.
+            arguments moves each result.
         differing: how many results differ; None where it did not run, or nothing was compared.
         is_own: whether that step is the program's own, not a function of the user's.
     """
-    first = compare(())
-    if not differing(first):
-        return first
-    moved = moved_by_rounding(runner, table, before)
+    known = movements(runner, table, before)
+    moved = next(known)
     first = compare(moved)
-    count = differing(first)
+    while (count := differing(first)) and (more := next(known, None)) is not None:
+        moved = more
+        first = compare(moved)
     if not count or not is_own:
         return first
     runner.simplifies = False
@@ -76,6 +93,22 @@ def arguments_before(lowered: Staged, runner: Runner) -> tuple[Any, ...]:
     )
 
 
+def movements(runner: Runner, table: TensorTable, before: Sequence[Any]) -> Iterator[Movement]:
+    """What is known of how rounding moves results: nothing; how far each; how far its elements.
+
+    Each is measured once it is asked for, as where results differ by more than the last one allows.
+
+    Args:
+        runner: runs it.
+        table: what its arguments and results are.
+        before: of each result the argument that it may be the next value of; None for none.
+    """
+    yield Movement()
+    norms = moved_by_rounding(runner, table, before)
+    yield Movement(norms)
+    yield Movement(norms, _jumps_by_rounding(runner, table, before))
+
+
 def moved_by_rounding(
     runner: Runner, table: TensorTable, before: Sequence[Any]
 ) -> tuple[float, ...]:
@@ -92,41 +125,88 @@ def moved_by_rounding(
         Of each result the norm of that, less what was done to the argument; empty where it can't be
         run so.
     """
+    moved = next(_moved(runner, table, before, ((0, 1),)), ())
+    return tuple(0.0 if each is None else float(np.linalg.norm(each)) for each in moved)
+
+
+def _jumps_by_rounding(
+    runner: Runner, table: TensorTable, before: Sequence[Any]
+) -> tuple[Any, ...]:
+    """How far each element of results moves on one device when arguments are rounded otherwise.
+
+    The sign of a gradient that is nearly zero jumps, and of many only a few do in each run: the
+    furthest that it moves in eight runs in which arguments are four units in the last place larger.
+
+    Args:
+        runner: runs it.
+        table: what its arguments and results are.
+        before: of each result the argument that it may be the next value of; None for none.
+
+    Returns:
+        Of each result that; None for what is no number; empty where it can't be run so.
+    """
+    furthest: list[Any] = []
+    runs = [(seed, _UNITS_OF_JUMPS) for seed in range(1, 1 + _RUNS_OF_JUMPS)]
+    for moved in _moved(runner, table, before, runs):
+        sizes = [None if each is None else np.abs(each).astype(np.float32) for each in moved]
+        furthest = [
+            size if size is None or most is None else np.maximum(most, size)
+            for most, size in zip(furthest or sizes, sizes, strict=True)
+        ]
+    return tuple(furthest)
+
+
+def _moved(
+    runner: Runner, table: TensorTable, before: Sequence[Any], runs: Iterable[tuple[int, int]]
+) -> Iterator[tuple[Any, ...]]:
+    """What each result is more when arguments are rounded otherwise; nothing where that fails.
+
+    Args:
+        runner: runs it.
+        table: what its arguments and results are.
+        before: of each result the argument that it may be the next value of; None for none.
+        runs: of each run the seed of what is rounded, and by how many units in the last place.
+    """
     floats = {
         (row.kind, row.index): ROUNDOFF[coarsest(row.dtype, runner.compute_dtypes)]
         for row in table.tensors
         if element_dtype(row.dtype)
     }
-    rounded = [
-        _rounded(runner.value(number), floats["argument", number])
-        if ("argument", number) in floats
-        else value
-        for number, value in enumerate(runner.values)
-    ]
-    try:
-        own, others = runner.results_on_one_device(), runner.results_on_one_device(rounded)
-    except Exception:  # what the step on one device raises is said where it is compared with
-        return ()
 
-    def moved(number: int, result: Any, other: Any) -> float:
+    def moved(number: int, result: Any, other: Any, seed: int, units: int) -> Any:
         if result is None or other is None:
-            return 0.0
+            return None
         apart = _wide(other) - _wide(result)
         argument = before[number] if number < len(before) else None
         if argument is not None:
-            after = _rounded(argument, floats["result", number])
+            after = _rounded(argument, floats["result", number], seed, units)
             apart = apart - (_wide(after) - _wide(argument))
-        return float(np.linalg.norm(np.where(np.isfinite(apart), apart, 0.0)))
+        return np.where(np.isfinite(apart), apart, 0.0)
 
-    with np.errstate(all="ignore"):
-        return tuple(map(moved, range(len(own)), own, others))
+    try:
+        own = runner.results_on_one_device()
+        for seed, units in runs:
+            rounded = [
+                _rounded(runner.value(number), floats["argument", number], seed, units)
+                if ("argument", number) in floats
+                else value
+                for number, value in enumerate(runner.values)
+            ]
+            others = runner.results_on_one_device(rounded)
+            with np.errstate(all="ignore"):
+                yield tuple(
+                    moved(number, result, other, seed, units)
+                    for number, (result, other) in enumerate(zip(own, others, strict=True))
+                )
+    except Exception:  # what the step on one device raises is said where it is compared with
+        return
 
 
-def _rounded(values: Any, roundoff: float) -> Any:
-    """Floats that are rounded otherwise, each time in the same way."""
+def _rounded(values: Any, roundoff: float, seed: int, units: int) -> Any:
+    """Floats that are rounded otherwise, for each seed in the same way."""
     # All in one direction: what is added to each by chance is lost in their sum.
-    units = np.random.default_rng(0).choice([0.0, 1.0], values.shape)
-    return (_wide(values) * (1 + 2 * roundoff * units)).astype(values.dtype)
+    more = np.random.default_rng(seed).choice([0.0, float(units)], values.shape)
+    return (_wide(values) * (1 + 2 * roundoff * more)).astype(values.dtype)
 
 
 def _wide(values: Any) -> Any:

@@ -22,6 +22,7 @@ from sdyscope.analysis.run.numerics import (
 )
 from sdyscope.analysis.run.processes import execution_of_all, reference_of_all
 from sdyscope.analysis.run.reference import (
+    Movement,
     arguments_before,
     compared_with_one_device,
     moved_by_rounding,
@@ -148,7 +149,7 @@ def _ran(
 
     def against(reference: Reference) -> tuple[Reference, Run]:
         mine = [compared(execution, reference) for execution in executions]
-        bare = replace(reference, outputs=(), before=(), alone=())
+        bare = replace(reference, outputs=(), before=(), alone=(), jumps=())
         answers = group.all_of(
             (mine, bare), "compared its results", tuple[list[Execution], Reference]
         )
@@ -161,9 +162,10 @@ def _ran(
             reference_of_all([answer for _, answer in answers]),
         )
 
-    def with_one_device(moved: Sequence[float]) -> tuple[Reference, Run]:
+    def with_one_device(moved: Movement) -> tuple[Reference, Run]:
         reference = given or replace(runner.reference(), before=before)
-        return against(_beside_alone(replace(reference, moved=tuple(moved)), lowered))
+        reference = replace(reference, moved=moved.norms, jumps=moved.jumps)
+        return against(_beside_alone(reference, lowered))
 
     compared_with, judged = compared_with_one_device(
         runner,

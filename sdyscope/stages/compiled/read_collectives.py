@@ -476,12 +476,23 @@ class _Reader:
 
         It reshards no permutation factor (``InsertExplicitReshards``), and XLA's partitioner sends
         what crosses from one block into another: halos, shifts, whole blocks. Nor does it reshard a
-        dimension that the rule of a custom call has in no result, as of a matrix that is factored;
-        and XLA partitions an FFT along its last dimension or not at all (``HandleFft``).
+        dimension that the rule of a custom call has in no result, as of a matrix that is factored.
+        XLA partitions an FFT along its last dimension or not at all (``HandleFft``), a top-k along
+        the dimension that is sorted (``HandleCustomCallTopK``). It writes more than a row along a
+        sharded dimension, and into what is only now cut as the update is, where all is together
+        (``HandleDynamicUpdateSlice``, ``HandleScatter``).
         """
-        if operation.name == "stablehlo.fft":
-            self.unruled.add(operation.name)
+        name = operation.name
+        if name in ("stablehlo.fft", "mhlo.topk"):
+            self.unruled.add(name)
             return self.is_sharded(operation)
+        if name == "stablehlo.dynamic_update_slice":
+            self.unruled.add(name)
+            return self.writes_across(operation)
+        if name == "stablehlo.scatter":
+            self.unruled.add(name)
+            makers = map(owner, operation.operands)
+            return any(maker is not None and maker.name == "sdy.all_slice" for maker in makers)
         text = self.values.text(operation.attributes["sdy.sharding_rule"])
         if " permutation={" not in text and not text.endswith(", custom>"):
             return False
@@ -505,6 +516,18 @@ class _Reader:
                     if dim.axes and not crossed.isdisjoint(factors.factor_indices):
                         return True
         return False
+
+    def writes_across(self, operation: Any) -> bool:
+        """Whether an update is of several rows, but not all, along a dimension that is sharded."""
+        values = [operation.results[0], operation.operands[1]]
+        whole, update = (self.values.value(value).type.shape or () for value in values)
+        return any(
+            dim.axes and rows not in (1, size)
+            for sharding in map(self.values.sharding_of, values)
+            for dim, rows, size in zip(
+                () if sharding is None else sharding.dim_shardings, update, whole, strict=False
+            )
+        )
 
     def signature(self, function: Any) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         """Arguments and results of a function, with what is written on it."""

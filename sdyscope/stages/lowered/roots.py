@@ -16,8 +16,9 @@ _ROOTS: Final = frozenset({"sqrt", "rsqrt", "log", "log1p", "pow"})
 #: What has no negative elements where none of its operands has any.
 _KEEPING: Final = frozenset(
     {
-        *("add", "add_any", "mul", "div", "select_n"),
+        *("add", "add_any", "mul", "div", "max", "min", "select_n"),
         *("broadcast_in_dim", "reshape", "squeeze", "transpose"),
+        *("concatenate", "dynamic_slice", "gather", "reduce_sum", "slice", "split", "stack"),
         *("convert_element_type", "copy", "copy_p", "reduce_precision"),
         *("sharding_constraint", "reshard", "optimization_barrier"),
     }
@@ -38,10 +39,7 @@ _NONE: Final[_Arguments] = frozenset()
 
 
 def rooted(jaxpr: Any) -> frozenset[int]:
-    """The numbers of the arguments of a closed jaxpr that go into what a root is taken of.
-
-    Bodies of loops are not entered: what they carry is not followed.
-    """
+    """The numbers of the arguments of a closed jaxpr that go into what a root is taken of."""
     taken: set[int] = set()
     _walk(jaxpr.jaxpr, [frozenset({number}) for number in range(len(jaxpr.in_avals))], taken)
     return frozenset(taken)
@@ -66,6 +64,8 @@ def _walk(jaxpr: Any, given: Sequence[_Arguments], taken: set[int]) -> list[_Arg
             taken |= operands[0]
         elif name in _KEEPING and not _is_square(equation):
             into |= dict.fromkeys(equation.outvars, _NONE.union(*operands))
+        elif name in ("scan", "while"):
+            into |= zip(equation.outvars, _looped(equation, operands, taken), strict=True)
         elif name in _CALLS:
             operands = operands[name == "cond" :]
             for body in compat.sub_jaxprs(equation.params):
@@ -75,6 +75,29 @@ def _walk(jaxpr: Any, given: Sequence[_Arguments], taken: set[int]) -> list[_Arg
                     for variable, more in zip(equation.outvars, results, strict=False):
                         into[variable] = into.get(variable, _NONE) | more
     return of(jaxpr.outvars)
+
+
+def _looped(equation: Any, given: Sequence[_Arguments], taken: set[int]) -> list[_Arguments]:
+    """What goes into each result of a loop: what it carries is also what its body makes of that."""
+    params = equation.params
+    if equation.primitive.name == "scan":
+        (body,) = compat.sub_jaxprs(params)
+        constants, carried = compat.scan_operands(params)
+    else:
+        body = params["body_jaxpr"]
+        given = given[params["cond_nconsts"] :]
+        constants = params["body_nconsts"]
+        carried = len(given) - constants
+    inside = getattr(body, "jaxpr", body)
+    end = constants + carried
+    while True:
+        results = _walk(inside, given, taken)
+        carry = [
+            before | after for before, after in zip(given[constants:end], results, strict=False)
+        ]
+        if carry == list(given[constants:end]):
+            return [*carry, *results[carried:]]
+        given = [*given[:constants], *carry, *given[end:]]
 
 
 def _is_square(equation: Any) -> bool:

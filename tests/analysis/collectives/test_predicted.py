@@ -631,6 +631,14 @@ def test_what_no_rule_is_known_for_is_listed():
         (lambda x: x[:, ::-1], ["stablehlo.reverse"]),
         # XLA gathers what it does not partition, along whatever dimension.
         (lambda x: jnp.fft.fft(x, axis=0), ["stablehlo.fft"]),
+        (lambda x: jax.lax.top_k(x.T, 2)[0], ["mhlo.topk"]),
+        # Into a cache that is sharded over its positions: several, or only one.
+        (
+            lambda x: jax.lax.dynamic_update_slice(x, jnp.ones((8, 2)), (0, 3)),
+            ["stablehlo.dynamic_update_slice"],
+        ),
+        (lambda x: jax.lax.dynamic_update_slice(x, jnp.ones((8, 1)), (0, 3)), []),
+        (lambda x: x.at[3].set(jnp.ones(64)), []),
         # Along a dimension that is not sharded.
         (lambda x: jnp.roll(x, 1, axis=0), []),
         (lambda x: jnp.pad(x, ((1, 1), (0, 0)))[1:], []),
@@ -644,6 +652,18 @@ def test_what_crosses_from_block_to_block_is_not_predicted_and_named(body, names
     named = [note.names for note in read.collectives.notes if note.kind == "between blocks"]
     assert [name for each in named for name, _ in each] == names
     assert read.collectives.is_partly_predicted == bool(names)
+
+
+def test_what_is_written_into_a_tensor_that_is_only_now_cut_is_not_predicted_and_named():
+    """XLA gathers the rows, writes them into all of it, and cuts that."""
+    mesh = abstract(a=4)
+
+    def written(whole, row):
+        return whole.at[3].set(row)
+
+    read = predicted(written, array(mesh, (8, 64)), array(mesh, (64,), "a")).collectives
+    assert not read.collectives
+    assert read.is_partly_predicted
 
 
 @pytest.mark.parametrize("devices", [8, 128])

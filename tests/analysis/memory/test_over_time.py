@@ -148,7 +148,12 @@ def test_a_donation_that_is_tried_is_one():
     state = jax.ShapeDtypeStruct(
         (64, 64), jnp.float32, sharding=NamedSharding(mesh, P("data", None))
     )
-    step = jax.jit(lambda state: {"w": state["w"] + jnp.sin(state["w"] @ state["w"].T)})
+
+    @jax.jit
+    def step(state):
+        w = state["w"]
+        return {"w": jnp.where(w > 0, w, jnp.sin(w @ w.T))}
+
     program = Inspection(Program("step", step, ({"w": state},), mesh=mesh), ["shardy"])
     memory = program.memory()
     found = tried(program, memory, over_time_of(program, memory), None, 5)

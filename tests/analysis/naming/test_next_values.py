@@ -143,6 +143,11 @@ def by_chance(params, batch):
     return {"y": jnp.tanh(batch["y"] @ params["up"]) @ params["down"]}
 
 
+def drawn_to(params, average, x):
+    params = updated(params, x)
+    return params, jax.tree.map(lambda a, leaf: a + 0.1 * (leaf - a), average, params)
+
+
 def written(params, cache, x):
     return x.sum(), {"k": lax.dynamic_update_slice(cache["k"], forward(params, x), (0, 0))}
 
@@ -194,7 +199,53 @@ def line_search(params, x):
     return far, jax.tree.map(lambda leaf, grad: leaf - 0.1 * grad, params, grads)
 
 
+def perturbed(params, key, x):
+    """A sample of parameters, and what it is worth, as evolution strategies ask for."""
+    sample = jax.tree.map(lambda leaf: leaf + 0.1 * jax.random.normal(key, leaf.shape), params)
+    return sample, loss(sample, x)
+
+
+def perturbed_and_differentiated(params, key, x):
+    sample, _ = perturbed(params, key, x)
+    return sample, jax.value_and_grad(loss)(sample, x)
+
+
+def merged(params, adapter):
+    return {name: params[name] + pair["a"] @ pair["b"] for name, pair in adapter.items()}
+
+
+def trained_and_merged(params, adapter, x):
+    grads = jax.grad(lambda adapter: loss({**params, **merged(params, adapter)}, x))(adapter)
+    adapter = jax.tree.map(lambda leaf, grad: leaf - 0.1 * grad, adapter, grads)
+    return merged(params, adapter), adapter
+
+
+def residual(params, x):
+    return {"y": x["y"] + forward(params, x["y"])}
+
+
+def with_decay(params, x):
+    shrunk = jax.tree.map(lambda leaf: leaf - 0.01 * leaf, params)
+    grads = gradient(params, x)
+    return jax.tree.map(
+        lambda leaf, grad: leaf - 0.1 * (grad @ grad.T @ grad), *map(two, (shrunk, grads))
+    )
+
+
+def two(params):
+    return {name: params[name] for name in ("down", "up")}
+
+
+def counted(state):
+    return {"steps": state["steps"] + 1}
+
+
 STATE = {"params": PARAMS, "mu": PARAMS}
+KEY = jax.eval_shape(lambda: jax.random.key(0))
+ADAPTER = {
+    name: {"a": array(leaf.shape[0], 2), "b": array(2, leaf.shape[1])}
+    for name, leaf in two(PARAMS).items()
+}
 
 
 @pytest.mark.parametrize(
@@ -214,15 +265,35 @@ STATE = {"params": PARAMS, "mu": PARAMS}
         (keeping_gradients, ({"params": PARAMS, "old": PARAMS}, BATCH), {"next value", "path"}),
         (averaged, (PARAMS, PARAMS), {"path"}),
         (both_averaged, (PARAMS, PARAMS, BATCH), {"next value"}),
+        (drawn_to, (PARAMS, PARAMS, BATCH), {"next value"}),
         (restacked, ({"w": array(4, 8, 8)}, BATCH), {"next value", "type"}),
         (by_chance, (PARAMS, {"y": BATCH}), {"path"}),
         (normalized, ({"x": BATCH},), {"path"}),
         (written, (PARAMS, {"k": array(64, 8)}, BATCH), {"next value"}),
+        # A step, and not whatever else may be added.
+        (with_decay, (PARAMS, BATCH), {"next value"}),
+        (counted, ({"steps": array(4)},), {"next value"}),
+        (perturbed, (PARAMS, KEY, BATCH), {"path"}),
+        (perturbed_and_differentiated, (PARAMS, KEY, BATCH), {"path"}),
+        (merged, (PARAMS, ADAPTER), {"path"}),
+        (residual, (PARAMS, {"y": BATCH}), {"path"}),
     ],
 )
 def test_what_results_are_to_the_arguments_whose_paths_they_have(step, arguments, known):
     inspection = Inspection(Program("step", jax.jit(step), arguments), ("shardy",))
     assert {value.relation for value in pairs_in(inspection).values()} == known
+
+
+def test_weights_with_the_product_of_an_adapter_are_no_next_value():
+    program = Program("step", jax.jit(trained_and_merged), (PARAMS, ADAPTER, BATCH))
+    inspection = Inspection(program, ("shardy",))
+    results = inspection.tensors.of("result", "shardy")
+    known = {results[at].path: value.relation for at, value in pairs_in(inspection).items()}
+    trained = (f"result[1]['{name}']['{side}']" for name in ADAPTER for side in "ab")
+    assert known == {
+        **dict.fromkeys(("result[0]['down']", "result[0]['up']"), "path"),
+        **dict.fromkeys(trained, "next value"),
+    }
 
 
 def test_an_argument_is_not_donated_to_several_results():

@@ -33,6 +33,10 @@ def compared(actual, expected, dtype="f32", computed_in=("f32",), before=None):
         ("bf16", ml_dtypes.bfloat16),
         ("f8E4M3FN", ml_dtypes.float8_e4m3fn),
         ("f8E5M2", ml_dtypes.float8_e5m2),
+        ("f8E8M0FNU", ml_dtypes.float8_e8m0fnu),
+        ("f6E2M3FN", ml_dtypes.float6_e2m3fn),
+        ("f6E3M2FN", ml_dtypes.float6_e3m2fn),
+        ("f4E2M1FN", ml_dtypes.float4_e2m1fn),
     ],
 )
 def test_roundoff_is_half_of_the_distance_from_one_to_the_next_number(name, dtype):
@@ -213,6 +217,26 @@ def test_what_is_wrong_by_more_than_rounding_makes_noise_of_is_an_error():
     multiple = beside(2 * change, 0.3 * size)
     assert multiple is not None
     assert (multiple.ratio, multiple.by_change, multiple.is_noise) == (2, True, False)
+
+
+def test_few_elements_that_rounding_makes_jump_are_noise():
+    """As where Lion goes by the sign of a gradient that is nearly zero: others jump in each run."""
+    there = np.linspace(0.5, 1, 64)
+    jumps = np.where(np.arange(64) % 16 == 3, 1.0, 0.0)
+
+    def of(wrong, jumps=jumps):
+        here = there.copy()
+        here[wrong] -= 1.0
+        apart = [difference(HostBlock.whole(here), there, None, jumps)]
+        return numeric("result", 0, "bf16", ["bf16"], apart, moved=0.02)
+
+    noise = of([3, 19])
+    assert (noise.within, noise.is_noise, noise.error) == (True, True, of([3, 19], None).error)
+    assert not of([3, 19], None).within
+    # What is steady is wrong, and so is what is wrong in many elements, however they jump.
+    assert not of([3, 20]).within
+    assert not of(slice(0, 16), np.ones(64)).within
+    assert not of([3, 19], 0.4 * jumps).within
 
 
 def test_noise_where_one_device_has_zeros_is_not_wrong():

@@ -48,6 +48,37 @@ def test_what_a_root_is_taken_of_has_no_sign():
     assert "absolute values in 1 argument that a root" in inputs_text(source)
 
 
+def scanned(values, grads):
+    def step(values, grad):
+        return second_moment(values, grad), None
+
+    return jax.lax.scan(step, values, grads)[0]
+
+
+def until_small(values, grads):
+    def step(values):
+        return second_moment(values, grads[0])
+
+    return jax.lax.while_loop(lambda values: values["w"].max() > 1, step, values)
+
+
+def largest_so_far(values, grads):
+    """AMSGrad's, of which each layer has a row."""
+    nu = jnp.maximum(values["nu"], values["nu"] + grads[0] ** 2)
+    return values["w"] / jnp.sqrt(jnp.stack([nu, nu])[0])
+
+
+@pytest.mark.parametrize("step", [scanned, until_small, largest_so_far])
+def test_roots_are_found_in_loops_and_of_what_is_chosen(step):
+    array = jax.ShapeDtypeStruct((64,), "float32")
+    grads = jax.ShapeDtypeStruct((4, 64), "float32")
+    program = Program("step", jax.jit(step), ({"nu": array, "w": array}, grads))
+    (nu, w, made), source = concrete_arguments(program, trace(program))
+    assert ((nu >= 0).all(), source.unsigned) == (True, 1)
+    assert (w < 0).any()
+    assert (made < 0).any()
+
+
 def test_arrays_are_taken_as_they_are():
     zeros = np.zeros((4,), np.int32)
     made, source = values(zeros)
