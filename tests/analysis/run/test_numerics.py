@@ -50,6 +50,9 @@ def test_tolerances_widen_with_the_roundoff_and_never_excuse_everything():
     assert allowed[0] > 0
     assert allowed[-1] < 1
     assert tolerance("") == 0
+    # A result in 8 bits that is 1.4 times too large is no rounding.
+    assert all(tolerance(dtype) < 0.4 for dtype in ROUNDOFF if dtype.startswith("f8E4M3"))
+    assert tolerance("f8E5M2") < 0.4
 
 
 def test_the_coarsest_dtype_that_takes_part_decides():
