@@ -552,6 +552,16 @@ def forgotten_weight():
 
 
 @spares("under-sharded")
+def statistics_of_rows():
+    """Some numbers beside the parameters, as Adafactor keeps of their rows."""
+    params = {f"w{k}": array((1024, 64), "data", "model") for k in range(4)}
+    rows = {f"w{k}": array((8,), *(("data",) if k else ())) for k in range(4)}
+    return program(
+        lambda p, rows: jax.tree.map(lambda w, r: w.sum() + r.sum(), p, rows), params, rows
+    )
+
+
+@spares("under-sharded")
 def words_of_keys():
     """All that an axis divides of them is what JAX doesn't shard."""
     keys = jax.ShapeDtypeStruct((503,), jax.random.key(0).dtype, sharding=on())

@@ -20,6 +20,8 @@ from sdyscope.words.counts import counted
 LARGE = 16 << 20
 #: What share of a group's bytes on a device one tensor must waste to be worth a word.
 _SHARE = 0.05
+#: So is what saves less than this share of what a device holds of all arguments.
+_SHARE_OF_ALL = 0.001
 #: What share of a group's bytes must be sharded on an axis for that to be how the group is sharded.
 _MOST = 0.5
 
@@ -29,8 +31,9 @@ def under_sharded(subject: Subject) -> Iterator[Sighting]:
     """A large tensor is not sharded over an axis its group is sharded over.
 
     Most bytes of its group (such as `params`) are sharded over an axis, this tensor is not although
-    a dimension divides, and that costs at least 5% of what a device holds of the group. Under FSDP
-    this is typically a forgotten embedding (AI-Hypercomputer/maxtext#1810).
+    a dimension divides, and that costs at least 5% of what a device holds of the group, and 0.1% of
+    what it holds of all arguments. Under FSDP this is typically a forgotten embedding
+    (AI-Hypercomputer/maxtext#1810).
 
     How a group is sharded is read off the group: parameters that are all whole, as under pure data
     parallelism, or all on `model` and on nothing else, are a decision. It is a note if they are
@@ -44,6 +47,7 @@ def under_sharded(subject: Subject) -> Iterator[Sighting]:
     leads = subject.parameters
     reported: set[int] = set()
     groups: dict[str, list[int]] = {}
+    least = _SHARE_OF_ALL * sum(argument.bytes_per_device for argument in known)
     for number, argument in enumerate(known):
         if argument.placement is not None and argument.shape:
             groups.setdefault(argument.group, []).append(number)
@@ -63,7 +67,7 @@ def under_sharded(subject: Subject) -> Iterator[Sighting]:
             for axis, _ in missing:
                 factor *= mesh.shape[axis]
             saves = argument.bytes_per_device - argument.bytes_per_device // factor
-            if saves < _SHARE * held:
+            if saves < max(_SHARE * held, least):
                 continue
             reported.add(number)
             if leads.get(number) in reported:

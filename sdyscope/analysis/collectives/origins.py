@@ -523,9 +523,13 @@ class _Search:
         if kind == "gather":
             # Its indices are masked and clamped under its name, too.
             return transfer.elements == math.prod(self.around.block((op.id, 0)))
+        given = self.around.operands(op)
+        if kind == "scatter":
+            # Its updates are moved under its name, too, before it is made of them.
+            sizes = [math.prod(self.around.block(value)) for value in (given[-1], (op.id, 0))]
+            return transfer.elements != sizes[0] or transfer.elements == sizes[1]
         if kind != "sort":
             return True
-        given = self.around.operands(op)
         if not any(self.around.is_rearranged(Need(value, op), axes) for value in given):
             return False
         # That it rearranges what it is given says more, where that has the axes from there alone.

@@ -66,6 +66,14 @@ def scattered(updates, at, w):
     return jnp.tanh(constrained) @ w
 
 
+def counted(ids):
+    """A scatter whose updates XLA moves from the axis that its result is to have."""
+    constrain = jax.lax.with_sharding_constraint
+    updates = constrain(jnp.ones((8, 4, 16)), NamedSharding(MESH, P("model")))
+    summed = jnp.zeros((64, 16)).at[ids].add(updates)
+    return constrain(summed, NamedSharding(MESH, P(None, "model")))
+
+
 @pytest.mark.parametrize(
     ("step", "partitioner", "arguments"),
     [
@@ -103,8 +111,15 @@ def scattered(updates, at, w):
             "shardy",
             (array((8, 2), "data", "model"),),
         ),
+        (counted, "shardy", (array((8, 4), "model", dtype=jnp.int32),)),
     ],
-    ids=["loop", "products without a name", "a scatter's result", "a value and its transpose"],
+    ids=[
+        "loop",
+        "products without a name",
+        "a scatter's result",
+        "a value and its transpose",
+        "a scatter's updates",
+    ],
 )
 def test_what_is_moved_is_said_and_for_what(step, partitioner, arguments):
     """Also at the end of a loop's body, before it is what the loop gives."""
