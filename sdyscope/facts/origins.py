@@ -140,6 +140,7 @@ class CollectiveOrigin:
             followed to another.
         own_result: whether the op itself makes the value, with other axes than it has, and XLA then
             moves it to these.
+        in_turns: whether devices hand the sums on, each adding its own, in a loop that XLA makes.
     """
 
     __document__ = (
@@ -169,6 +170,7 @@ class CollectiveOrigin:
     backward: bool = False
     uncertain: bool = False
     own_result: bool = False
+    in_turns: bool = False
 
     @property
     def every(self) -> Iterator[OriginAnnotation]:

@@ -126,6 +126,8 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     elif origin.kind == "reduction":
         verb = "reduces" if op in _NO_SUMS else "sums"
         words = f"{it} {verb} a {_sharded_dimension(has, origin, file)}{_moved_to(needed, file)}"
+        if origin.in_turns:
+            words += "; each device adds its own to what it hands on"
     elif origin.kind == "exchange" and origin.after is None and not needed:
         words = f"{it} reads neighbouring blocks of a {_sharded_dimension(has, origin, file)}"
     elif origin.kind == "rearrangement":

@@ -17,7 +17,7 @@ from sdyscope.analysis.collectives.origin_needs import (
 )
 from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
-from sdyscope.analysis.collectives.transfers import EXCHANGES, Transfer, calls_of
+from sdyscope.analysis.collectives.transfers import EXCHANGES, REDUCTIONS, Transfer, calls_of
 from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.facts.propagated import ValueId
@@ -45,7 +45,12 @@ class Communications:
             if collective.kind == "all-gather"
         }
         self._exchanges: dict[int, list[tuple[tuple[AxisPart, ...], Part]]] = {}
+        self._reductions: dict[int, list[AxisPart]] = {}
         for collective in collectives.collectives:
+            if collective.kind in REDUCTIONS:
+                for part in collective.parts:
+                    for path in part.tags:
+                        self._reductions.setdefault(path[-1], []).extend(self._axes(collective))
             if collective.kind in EXCHANGES:
                 for part in collective.parts:
                     for path in part.tags:
@@ -136,6 +141,10 @@ class Communications:
     def exchanges(self, op: int) -> Sequence[tuple[tuple[AxisPart, ...], Part]]:
         """What is exchanged or permuted for an op, and over which axes."""
         return self._exchanges.get(op, ())
+
+    def is_reduced(self, op: int, axes: Sequence[AxisPart]) -> bool:
+        """Whether a collective reduces something for an op over one of some axes."""
+        return any(any(map(axis.shared, self._reductions.get(op, ()))) for axis in axes)
 
     def is_exchanged_behind(self, part: Part) -> bool:
         """Whether the same value is exchanged for the same op, and was not before it is gathered.

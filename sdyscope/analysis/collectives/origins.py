@@ -243,8 +243,27 @@ class _Search:
         if transfer.is_reduction:
             known = known or self.reduced_by_xla(ops, transfer)
         else:
-            known = known or self.moved_by_xla(ops, transfer)
+            known = known or self.handed_round(ops, transfer) or self.moved_by_xla(ops, transfer)
         return known or self.remade(ops, transfer)
+
+    def handed_round(self, ops: Sequence[Op], transfer: Transfer) -> CollectiveOrigin | None:
+        """The sums of a product that devices hand on, each adding its own, as TPUs do in a loop.
+
+        They are blocks of its result, and nothing else reduces them over these axes
+        (`dot_handler.cc`, windowed einsum).
+        """
+        if not transfer.is_permutation:
+            return None
+        products = [
+            op
+            for op in transfer.makers or ops
+            if kind_of(op) in PRODUCTS
+            and self.around.summed(op, transfer.axes)
+            and self.fits.makes(op, transfer)
+            and not self.communications.is_reduced(op.id, transfer.axes)
+        ]
+        summed = self.reduction(products, transfer) if products else None
+        return None if summed is None else replace(summed, in_turns=True)
 
     def reduced_by_xla(self, ops: Sequence[Op], transfer: Transfer) -> CollectiveOrigin | None:
         """A reduction that gathers, or that no sharding of what is summed makes necessary."""

@@ -13,7 +13,8 @@ from sdyscope.analysis.propagation.axis_parts import AxisPart
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op
 
-_REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
+#: Collectives that reduce what devices have.
+REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
 
 #: Collectives by which devices give each other their blocks.
 EXCHANGES: Final = ("collective-permute", "all-to-all")
@@ -66,7 +67,7 @@ class Transfer:
     @property
     def is_reduction(self) -> bool:
         """Whether what the devices have is summed, or reduced otherwise."""
-        return self.kind in _REDUCTIONS
+        return self.kind in REDUCTIONS
 
     @property
     def calls(self) -> tuple[int, ...]:

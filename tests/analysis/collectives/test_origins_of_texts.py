@@ -18,7 +18,7 @@ from sdyscope.hlo import read_hlo
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
 from sdyscope.values.mesh import Mesh
-from sdyscope.words.origins import spec_text
+from sdyscope.words.origins import origin_text, spec_text
 
 MESH = Mesh.of({"data": 4, "model": 2})
 COLUMNS = "replica_groups={{0,1},{2,3},{4,5},{6,7}}, use_global_device_ids=true"
@@ -32,7 +32,15 @@ def abstract(shape: tuple[int, ...], *spec: Any, dtype: Any = jnp.float32) -> An
 
 
 def origin_of(fun: Any, arguments: Any, lines: str, named: dict[str, str]) -> CollectiveOrigin:
-    """The origin of the only collective of a text.
+    """As ``origins_of``, of the only collective."""
+    (origin,) = origins_of(fun, arguments, lines, named).values()
+    return origin
+
+
+def origins_of(
+    fun: Any, arguments: Any, lines: str, named: dict[str, str]
+) -> dict[str, CollectiveOrigin]:
+    """The origins of the collectives of a text, by their names.
 
     Args:
         fun: the program.
@@ -50,9 +58,12 @@ def origin_of(fun: Any, arguments: Any, lines: str, named: dict[str, str]) -> Co
     read = collectives(read_hlo(text), program.meshes.values(), tags)
     propagated = program.propagated("shardy", explained=True)
     explained = with_origins(read, graph, propagated, program.annotations("shardy"))
-    ((part,),) = [each.parts for each in explained.collectives]
-    assert part.origin is not None
-    return part.origin
+    origins = {}
+    for each in explained.collectives:
+        (part,) = each.parts
+        assert part.origin is not None
+        origins[each.name] = part.origin
+    return origins
 
 
 def test_what_is_moved_is_not_what_the_op_makes_that_it_is_moved_for() -> None:
@@ -162,3 +173,35 @@ ROOT %m = f32[16,32]{{1,0}} all-gather(%v), channel_id=1, {ROWS}, dimensions={{0
         text = lines.replace("KIND", kind)
         origin = origin_of(step, arguments, text, {"v": kind, "m": "optimization_barrier"})
         assert (origin.value, origin.uncertain) == (value, False), origin
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_sums_that_devices_hand_on_are_why_they_do(reduced: bool) -> None:
+    """As TPUs scatter a gradient; not where something else reduces what the product makes."""
+
+    def step(x: Any, y: Any) -> Any:
+        mesh = compat.abstract_mesh(MESH)
+        return jax.lax.with_sharding_constraint(x.T @ y, NamedSharding(mesh, P("data")))
+
+    on = "source_target_pairs={{0,2},{2,4},{4,6},{6,0},{1,3},{3,5},{5,7},{7,1}}"
+    sums = f"%r = f32[2,32]{{1,0}} all-reduce(%a), channel_id=2, {ROWS}, to_apply=%add"
+    origins = origins_of(
+        step,
+        (abstract((16, 8), "data"), abstract((16, 32), "data")),
+        f"""
+%p = f32[4,2]{{1,0}} parameter(0)
+%q = f32[4,32]{{1,0}} parameter(1)
+%d = f32[2,32]{{1,0}} dot(%p, %q), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+%m = f32[2,32]{{1,0}} collective-permute(%d), channel_id=1, {on}
+%a = f32[2,32]{{1,0}} add(%m, %d)
+{sums if reduced else ""}
+ROOT %t = f32[2,32]{{1,0}} copy(%{"r" if reduced else "a"})
+""",
+        dict.fromkeys(("d", "m", "a", *(["r"] if reduced else [])), "dot_general"),
+    )
+    handed_on = origins["m"]
+    assert handed_on.in_turns is not reduced
+    if not reduced:
+        assert handed_on.kind == "reduction"
+        assert {annotation.name for annotation in handed_on.annotations} == {"x", "y"}
+        assert "; each device adds its own to what it hands on" in origin_text(handed_on)
