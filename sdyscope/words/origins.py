@@ -114,7 +114,7 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     it = f"{op}{at}" if at else "it"
     if origin.kind == "program":
         who = "the program's backward pass" if origin.backward else "the program itself"
-        return f"{who} calls {op}"
+        return f"{who} calls {op}{_followed(origin)}"
     if origin.kind == "split":
         return f"XLA itself splits {op} over these axes; nothing that it sums is sharded on them"
     if origin.not_found:

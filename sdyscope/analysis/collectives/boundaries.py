@@ -62,6 +62,16 @@ class Boundaries:
         return [*taken, *(carry for loop in loops for carry in self.carries[loop])]
 
     @cached_property
+    def manual_axes(self) -> dict[int, frozenset[str]]:
+        """By op in the body of a `shard_map`, the axes that it is manual on there."""
+        manual: dict[int, frozenset[str]] = {}
+        for op in self.graph.operations():
+            if op.manual_axes:
+                for inner in self.graph.inside([op]):
+                    manual[inner.id] = manual.get(inner.id, frozenset()) | {*op.manual_axes}
+        return manual
+
+    @cached_property
     def bodies(self) -> dict[int, list[tuple[int, ValueId]]]:
         """By `shard_map` or loop, what its body returns, each with the number of the result."""
         returned: dict[int, list[tuple[int, ValueId]]] = {}

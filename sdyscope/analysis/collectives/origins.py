@@ -10,8 +10,9 @@ first.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes
 from sdyscope.analysis.collectives.communications import REMADE, Communications
@@ -51,6 +52,15 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import line_of
 from sdyscope.values.tiling import HloSharding, TupleSharding
+
+#: What a collective can be in the program, by its kind.
+_WRITTEN_AS: Final[Mapping[str, tuple[str, ...]]] = {
+    "all-reduce": ("all_reduce", "reduce_scatter"),
+    "reduce-scatter": ("reduce_scatter", "all_reduce"),
+    "all-gather": ("all_gather",),
+    "all-to-all": ("all_to_all",),
+    "collective-permute": ("collective_permute",),
+}
 
 
 def with_origins(
@@ -231,10 +241,33 @@ class _Search:
         """The collective of the program that it is, in a `shard_map`."""
         part = transfer.part
         op = next((op for op in transfer.ops if kind_of(op) in PROGRAM), None)
-        if op is None or part.is_followed:
+        followed = op is None
+        if op is None:
+            op = self.written_near(transfer)
+        elif part.is_followed:
+            return None
+        if op is None:
             return None
         again = is_recomputed(part.scope)
-        return replace(origin_at("program", op), backward=part.phase == "backward" and not again)
+        backward = part.phase == "backward" and not again
+        return replace(origin_at("program", op), backward=backward, followed=followed)
+
+    def written_near(self, transfer: Transfer) -> Op | None:
+        """The collective of the program that XLA has under another op's name.
+
+        Where a `shard_map` is manual on the axes XLA's partitioner adds none, and its later passes
+        write the program's own anew: TPUs make an all-reduce of a product of it and of the
+        reduce-scatter behind.
+        """
+        names, manual = {axis.name for axis in transfer.axes}, self.around.boundaries.manual_axes
+        if not transfer.ops or any(not names <= manual.get(op.id, set()) for op in transfer.ops):
+            return None
+        kinds = _WRITTEN_AS.get(transfer.kind, ())
+        for ring in self.around.rings(transfer.ops):
+            near = [op for op in ring if kind_of(op) in kinds]
+            if near:
+                return near[0]
+        return None
 
     def known(self, ops: Sequence[Op], transfer: Transfer) -> CollectiveOrigin | None:
         """Why, where what XLA does for the ops says that before their shardings are compared."""

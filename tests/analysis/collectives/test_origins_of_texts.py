@@ -205,3 +205,40 @@ ROOT %t = f32[2,32]{{1,0}} copy(%{"r" if reduced else "a"})
         assert handed_on.kind == "reduction"
         assert {annotation.name for annotation in handed_on.annotations} == {"x", "y"}
         assert "; each device adds its own to what it hands on" in origin_text(handed_on)
+
+
+@pytest.mark.parametrize("manual", [{"data", "model"}, {"model"}, {"data"}])
+def test_on_manual_axes_a_collective_is_the_program_s_whatever_it_is_named_after(
+    manual: set[str],
+) -> None:
+    """TPUs make one of a product and of the reduce-scatter behind it, with the product's name."""
+
+    axis = "model" if "model" in manual else "data"
+
+    def step(x: Any, w: Any) -> Any:
+        over = jax.shard_map(
+            lambda x, w: jax.lax.psum_scatter(x @ w, axis, tiled=True),
+            mesh=compat.abstract_mesh(MESH),
+            in_specs=(P(None, axis), P(axis)),
+            out_specs=P(axis),
+            axis_names=manual,
+        )
+        return over(x, w)
+
+    origin = origin_of(
+        step,
+        (abstract((8, 8)), abstract((8, 6))),
+        f"""
+%p = f32[8,4]{{1,0}} parameter(0)
+%q = f32[4,6]{{1,0}} parameter(1)
+%d = f32[8,6]{{1,0}} dot(%p, %q), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ROOT %m = f32[8,6]{{1,0}} all-reduce(%d), channel_id=1, {COLUMNS}, to_apply=%add
+""",
+        {"d": "dot_general", "m": "dot_general"},
+    )
+    # On axes that are left to the compiler it can be its own.
+    is_programs = "model" in manual
+    assert (origin.kind == "program") is is_programs
+    if is_programs:
+        assert (origin.op, origin.followed) == ("reduce_scatter", True)
+        assert origin_text(origin) == "the program itself calls reduce_scatter (op followed)"
