@@ -561,6 +561,7 @@ class _Search:
                     annotations=tuple(distinct(needed)),
                     needed_together=self.origins.together(taken, own, calls),
                     uncertain=len(alike) > 1,
+                    own_result=True,
                 )
         return None
 
