@@ -596,9 +596,12 @@ class _Search:
         """A value that the program returns with another sharding than it has."""
         result = transfer.part.result
         value = None if result is None else self.graph.returned.get(result)
-        if value is None or not self.could_be_for(value, transfer):
+        need = None if value is None else Need(value, None, result)
+        if need is None or not self.could_be_for(need.value, transfer):
             return None
-        return self.origins.of_need(Need(value, None, result), transfer, "")
+        if not self.around.is_need(need, transfer.axes):
+            return None  # It is as it is returned: something before needed another value otherwise.
+        return self.origins.of_need(need, transfer, "")
 
     def resharding(self, ops: Sequence[Op], transfer: Transfer) -> CollectiveOrigin | None:
         """What is needed with another sharding than it has, nearest to some ops."""

@@ -242,3 +242,33 @@ ROOT %m = f32[8,6]{{1,0}} all-reduce(%d), channel_id=1, {COLUMNS}, to_apply=%add
     if is_programs:
         assert (origin.op, origin.followed) == ("reduce_scatter", True)
         assert origin_text(origin) == "the program itself calls reduce_scatter (op followed)"
+
+
+def test_what_is_returned_as_it_is_needs_nothing() -> None:
+    """What a `shard_map` makes of what it takes is only a form: that is followed to the result."""
+
+    def step(x: Any) -> Any:
+        over = jax.shard_map(
+            lambda x: x[None],
+            mesh=compat.abstract_mesh(MESH),
+            in_specs=P(None, "model"),
+            out_specs=P(("data", "model")),
+            check_vma=False,
+        )
+        return over(x)
+
+    origin = origin_of(
+        step,
+        (abstract((4, 8), "data", "model"),),
+        f"""
+%p = f32[1,4]{{1,0}} parameter(0)
+%m = f32[4,4]{{1,0}} all-gather(%p), channel_id=1, dimensions={{0}}, {ROWS}
+ROOT %b = f32[1,4,4]{{2,1,0}} bitcast(%m)
+""",
+        {},
+    )
+    assert (origin.value, origin.op, origin.result) == ("x", "shard_map", "")
+    assert (spec_text(origin.before), spec_text(origin.after)) == (
+        "P('data', 'model')",
+        "P(None, 'model')",
+    )
