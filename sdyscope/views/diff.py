@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal
 
 from sdyscope.facts.differences import LoweredDiff, OpDifference, TensorDifference, TensorSide
@@ -70,45 +70,77 @@ def _total(diff: LoweredDiff) -> Paragraph:
 
 
 def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragraph | Table]:
-    """What differs, program by program, with an empty line between the parts."""
+    """What differs, program by program, with an empty line between the parts.
+
+    Programs of which the very same is said, as of a function that was compiled several times, are
+    told once.
+    """
     several = len(diff.every) > 1 or bool(diff.only_a or diff.only_b)
-    for compiled in diff.compiled:
-        if several and not compiled.same:
-            yield Paragraph("")
-            yield compiled_diff.total(compiled)
-        if not (several and compiled.same):
-            yield from compiled_diff.details(compiled, everything=everything)
-    for propagated in diff.propagated:
-        if several and not propagated.same:
-            yield Paragraph("")
-            yield propagated_diff.total(propagated)
-        if not (several and propagated.same):
-            yield from propagated_diff.provenance(propagated)
-            yield from propagated_diff.details(propagated, everything=everything)
-    for program in diff.programs:
-        if program.same and several and not program.leaves_out:
-            continue
-        if several:
-            yield Paragraph("")
-            yield _total(program)
-        if program.meshes:
-            yield Paragraph("")
-            yield from (Paragraph(lone_mesh_text(lone)) for lone in program.meshes)
-        if program.tensors:
-            yield Paragraph("")
-            yield _tensors_table(program, everything=everything)
-        if program.ops:
-            yield Paragraph("")
-            yield _ops_table(program, None if everything else LISTED_OPS)
-            rest = 0 if everything else len(program.ops) - LISTED_OPS
-            if rest > 0:
-                yield Paragraph(f"and {counted(rest, 'more place')}: --all lists them", "muted")
-        if notes := list(lowered_notes(program)):
-            yield Paragraph("")
-            yield from (Paragraph(note, "muted") for note in notes)
+    first: dict[str, str] = {}
+    for name, labels, part in _parts(diff, several=several, everything=everything):
+        if not everything:
+            told = first.setdefault(_without(labels, repr(part)), name)
+            if told != name:
+                yield Paragraph("")
+                yield Paragraph(f"{name}: as {told}; --all shows it")
+                continue
+        yield from part
     if diff.notes:
         yield Paragraph("")
         yield from (Paragraph(note, "muted") for note in remark_texts(diff.notes))
+
+
+def _without(labels: Iterable[str], text: str) -> str:
+    """A text without what programs are called in it."""
+    every = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
+    return re.sub(rf"(?<![\w.])(?:{every})(?![\w.])", "\0", text)
+
+
+def _parts(
+    diff: DiffDocument, *, several: bool, everything: bool
+) -> Iterator[tuple[str, frozenset[str], tuple[Paragraph | Table, ...]]]:
+    """What is said of each program that differs: its name, what its sides are called, and that."""
+    for compiled in diff.compiled:
+        if not (several and compiled.same):
+            labels = frozenset((compiled.name, compiled.a.label, compiled.b.label))
+            part = compiled_diff.details(compiled, everything=everything)
+            total = compiled_diff.total(compiled)
+            yield compiled.name, labels, (*_headed(total, several=several), *part)
+    for propagated in diff.propagated:
+        if not (several and propagated.same):
+            labels = frozenset((propagated.name, propagated.a, propagated.b))
+            source = propagated_diff.provenance(propagated)
+            about = propagated_diff.details(propagated, everything=everything)
+            total = propagated_diff.total(propagated)
+            yield propagated.name, labels, (*_headed(total, several=several), *source, *about)
+    for program in diff.programs:
+        if not (several and program.same) or program.leaves_out:
+            labels = frozenset((program.name, program.a, program.b))
+            of_module = _of_module(program, everything=everything)
+            heading = _headed(_total(program), several=several)
+            yield program.name, labels, (*heading, *of_module)
+
+
+def _headed(total: Paragraph, *, several: bool) -> tuple[Paragraph, ...]:
+    return (Paragraph(""), total) if several else ()
+
+
+def _of_module(program: LoweredDiff, *, everything: bool) -> Iterator[Paragraph | Table]:
+    if program.meshes:
+        yield Paragraph("")
+        yield from (Paragraph(lone_mesh_text(lone)) for lone in program.meshes)
+    if program.tensors:
+        yield Paragraph("")
+        yield _tensors_table(program, everything=everything)
+    if program.ops:
+        yield Paragraph("")
+        yield _ops_table(program, None if everything else LISTED_OPS)
+        rest = 0 if everything else len(program.ops) - LISTED_OPS
+        if rest > 0:
+            yield Paragraph(f"and {counted(rest, 'more place')}: --all lists them", "muted")
+    if notes := list(lowered_notes(program)):
+        yield Paragraph("")
+        yield from (Paragraph(note, "muted") for note in notes)
 
 
 def _tensors_table(diff: LoweredDiff, *, everything: bool) -> Table:

@@ -122,6 +122,32 @@ def test_constraints_of_one_line_and_arguments_of_many_layers_are_one_row():
     assert len(names(True)) == 11
 
 
+def test_programs_of_which_the_same_is_said_are_told_once():
+    (program,) = made(ops=[op("layer0", 2)]).programs
+    first, again, other = (
+        replace(program, name=f"step.{number}", a=f"old:step.{number}", b=f"new:step.{number}")
+        for number in (1, 2, 3)
+    )
+    other = replace(other, ops=(op("layer1", 2),))
+    document = DiffDocument(at="lowered", programs=(first, again, other))
+
+    def told(*, everything):
+        parts = diff.details(document, everything=everything)
+        return [part.text for part in parts if isinstance(part, Paragraph) and part.text]
+
+    every = [f"step.{number}" for number in (1, 2, 3)]
+    assert [text.partition(":")[0] for text in told(everything=True)] == every
+    short = told(everything=False)
+    assert [text.partition(":")[0] for text in short] == every
+    assert short[1] == "step.2: as step.1; --all shows it"
+    tables = [part for part in diff.details(document) if isinstance(part, Table)]
+    assert len(tables) == 2
+    # A name that is part of another word is no name.
+    alike = replace(first, name="a", a="a", b="b"), replace(first, name="d", a="d", b="e")
+    document = DiffDocument(at="lowered", programs=alike)
+    assert "d: as a; --all shows it" in told(everything=False)
+
+
 def test_types_are_short():
     (table,) = [p for p in diff.details(made(ops=[op("layer0", 2)])) if isinstance(p, Table)]
     assert table.cells[0][3].text == "-2 x f32[16,128]"
