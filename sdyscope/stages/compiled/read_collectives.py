@@ -60,6 +60,9 @@ _SHARDY: Final[Mapping[str, tuple[str, Callable[[str], Axes] | None]]] = {
 #: What brings the blocks of a value to where they are needed.
 _MOVING: Final = frozenset({"sdy.all_gather", "sdy.all_to_all", "sdy.reduce_scatter"})
 
+#: What leaves each device a part of its block.
+_SLICE: Final = "sdy.all_slice"
+
 #: Collectives that a program writes itself.
 _WRITTEN = frozenset(
     f"stablehlo.{name}"
@@ -255,7 +258,7 @@ class _Reader:
                             sums.all_reduce(operation, len(function.collectives))
                             if sum(1 for _ in operation.results[0].uses) == 1:
                                 reduced[hash(operation.results[0])] = len(function.collectives)
-                        elif name == "sdy.all_slice":
+                        elif name == _SLICE:
                             number = reduced.get(hash(operation.operands[0]))
                             if number is not None:
                                 whole = function.collectives[number]
@@ -441,11 +444,14 @@ class _Reader:
         for operand, other, own in zip(operands, operands[::-1], free, strict=True):
             returned = {axis for moved in back for axis, at in moved.items() if at in own}
             over = self.moved_to(owner(operand)).keys() & returned
-            sharding = self.values.sharding_of(other)
+            made_by = owner(other)
+            # XLA gathers it before it takes a part of it.
+            whole = other if made_by is None or made_by.name != _SLICE else made_by.operands[0]
+            sharding = self.values.sharding_of(whole)
             if sharding is None or not over:
                 continue
             axes = [axis for axis in sharding.axes() if axis in over]
-            held = byte_count(self.block_of(other), self.values.value(other).type.dtype)
+            held = byte_count(self.block_of(whole), self.values.value(whole).type.dtype)
             if axes and held is not None:
                 mesh = sharding.mesh
                 mesh = self.meshes[mesh] if isinstance(mesh, str) else mesh

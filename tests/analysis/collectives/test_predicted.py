@@ -454,6 +454,15 @@ def test_a_product_is_moved_where_its_result_is_where_the_operand_was(
     assert len(moved(prediction.predicted_collectives())) == expected
 
 
+def test_of_a_moved_product_the_operand_is_gathered_before_it_is_cut():
+    mesh = abstract(data=4, model=2)
+    inputs = array(mesh, (16, 32), "data"), array(mesh, (32, 256), "data")
+    out = array(mesh, (16, 256), "data", "model").sharding
+    step = jax.jit(jnp.dot, out_shardings=out)
+    prediction = Inspection(Program("step", step, inputs), ("shardy",)).predicted_collectives()
+    assert moved(prediction) == [(1, 3 * 32 * 256 * 4 // 4)]
+
+
 def test_what_another_jax_lowered_its_own_shardy_may_move_otherwise():
     mesh = abstract(fsdp=8)
     inputs = array(mesh, (8, 64), "fsdp"), array(mesh, (64, 64), "fsdp")
