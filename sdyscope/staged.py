@@ -458,18 +458,17 @@ class Staged(Once):
         self, chosen: Partitioner, by_xla: bool, conservative: bool, explained: bool
     ) -> Propagated:
         """What propagation decides; what another JAX lowered, its own might decide otherwise."""
-        by = self.other_jax(chosen)
-        if by is not None and not by_xla and not conservative:
+        doubt = self.propagated_by_another(chosen)
+        if doubt is not None and not by_xla and not conservative:
             propagated = self._propagated_in_run(chosen)
             if propagated is not None:
                 return propagated
         propagated = self._propagated_here(chosen, by_xla, conservative, explained)
-        if by is None:
+        if doubt is None:
             return propagated
-        doubt = Remark("another JAX propagated", str(by), names=((str(self._versions()), 0),))
         notes = propagated.notes
         if chosen == "shardy" and not conservative:
-            notes = (*notes, Remark("propagation can be kept", str(by)))
+            notes = (*notes, Remark("propagation can be kept", doubt.said))
         return replace(propagated, doubts=(doubt, *propagated.doubts), notes=notes)
 
     def _propagated_in_run(self, chosen: Partitioner) -> Propagated | None:
@@ -491,6 +490,13 @@ class Staged(Once):
         """The JAX of a recorded run that lowered the program; None where it is this one."""
         by = self.lowered[partitioner].recorded_by
         return by if by is not None and by.differs(self._versions()) else None
+
+    def propagated_by_another(self, partitioner: Partitioner) -> Remark | None:
+        """That this JAX propagates what a recorded run's own JAX lowered, where that is another."""
+        by = self.other_jax(partitioner)
+        if by is None:
+            return None
+        return Remark("another JAX propagated", str(by), names=((str(self._versions()), 0),))
 
     @property
     def recorded_platform(self) -> str:

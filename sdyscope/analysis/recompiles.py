@@ -104,8 +104,9 @@ class _Program:
 
     def is_again(self, earlier: _Program) -> bool:
         """Whether it is the function that another program is, compiled again."""
-        if self.recorded.partitioner != earlier.recorded.partitioner:
-            return False
+        ours, before = self.recorded, earlier.recorded
+        if (ours.partitioner, ours.versions) != (before.partitioner, before.versions):
+            return False  # Another run's: each JAX writes ops of its own.
         if self.body == earlier.body:
             return True
         # An argument that is static, or Python that branches, makes other ops of one function.

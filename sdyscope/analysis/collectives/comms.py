@@ -165,4 +165,9 @@ def predicted_collectives(
 ) -> PredictedCollectives:
     """The collectives without a compile; see ``Inspection.predicted_collectives``."""
     chosen = program.chosen(partitioner)
-    return Predictor(program.lowered[chosen], program.graph(chosen)).predict(on_cpu=on_cpu)
+    predicted = Predictor(program.lowered[chosen], program.graph(chosen)).predict(on_cpu=on_cpu)
+    doubt = program.propagated_by_another(chosen)
+    if doubt is None:
+        return predicted
+    notes = (doubt, *predicted.collectives.notes)
+    return replace(predicted, collectives=replace(predicted.collectives, notes=notes))

@@ -1,27 +1,75 @@
-"""How many places of a tensor an index goes to: those that the loops count which it is made of."""
+"""The places that indices of slices go to, where loops count them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
-from typing import Final
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from sdyscope.graph import Op, OpGraph, ValueId
 from sdyscope.graph.attribute_values import Elements
-from sdyscope.graph.op_kinds import LOOPS
+from sdyscope.graph.op_kinds import LOOPS, REGIONS
 from sdyscope.hlo.loops import MIRRORED, trips
-from sdyscope.walk import reached
+from sdyscope.values.passing import FORMS
+
+Path: TypeAlias = tuple[int, ...]
+"""The calls that lead to where a value is, outermost first."""
+_Numbers: TypeAlias = Any
+"""An array of whole numbers or truths, with an axis for each loop that they are counted by."""
 
 _CONSTANT: Final = "stablehlo.constant"
-#: Ops that give other numbers for other numbers: what an index is made of where JAX counts.
-_KEEPING: Final = frozenset(
-    f"stablehlo.{name}" for name in ("add", "compare", "multiply", "negate", "select", "subtract")
-)
+_COMPARISONS: Final[Mapping[str, Callable[..., _Numbers]]] = {
+    "EQ": operator.eq,
+    "GE": operator.ge,
+    "GT": operator.gt,
+    "LE": operator.le,
+    "LT": operator.lt,
+    "NE": operator.ne,
+}
+
+
+def _quotient(left: _Numbers, right: _Numbers) -> _Numbers:
+    if not np.all(right):
+        raise _UnknownError
+    return np.sign(left) * np.sign(right) * (abs(left) // abs(right))
+
+
+def _same(number: _Numbers) -> _Numbers:
+    return number + 0  # truths are numbers, as in converts
+
+
+#: What JAX makes indices of, as NumPy computes it.
+_COMPUTED: Final[Mapping[str, Callable[..., _Numbers]]] = {
+    "abs": abs,
+    "add": operator.add,
+    "and": operator.and_,
+    "clamp": lambda low, number, high: np.minimum(np.maximum(number, low), high),
+    "divide": _quotient,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "multiply": operator.mul,
+    "negate": operator.neg,
+    "or": operator.or_,
+    "remainder": lambda left, right: left - right * _quotient(left, right),
+    "select": np.where,
+    "sign": np.sign,
+    "subtract": operator.sub,
+}
+#: How many loops may count an index, and to how many places it may go.
+_LOOPS, _PLACES = 6, 1 << 16
+#: How deep what an index is made of may be.
+_DEEP = 200
+
+
+class _UnknownError(Exception):
+    """A number is only known when the program runs."""
 
 
 class IndexPlaces:
-    """Counts the places that indices of a graph's slices go to.
+    """Counts out the places that indices of a graph's slices go to.
 
     Args:
         graph: an op graph.
@@ -29,142 +77,192 @@ class IndexPlaces:
 
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
-        self._counts: dict[int, int] = {}
 
-    def __call__(self, indices: Iterable[ValueId]) -> int:
-        """How many different places indices go to for certain; 0 where data say where.
+    def __call__(self, indices: Sequence[ValueId], path: Path) -> Sequence[tuple[int, ...]] | None:
+        """The different places that indices go to for certain; None where data say where.
 
         Args:
             indices: one for each dimension.
+            path: the calls that lead to where they are.
         """
-        counted: set[int] = set()
-        for node, _ in reached([*indices], self._made_of):
-            op = self.graph.ops[node]
-            if op.is_argument:
-                if not self._across((node, 0)):
-                    counted.add(node)
-            elif not (op.kind == _CONSTANT or self._is_keeping(op) or self.graph.callee(op)):
-                return 0
-        return math.prod(map(self._count, counted))
+        try:
+            counted = _Counted(self.graph)
+            columns = [counted.numbers(index, path) for index in indices]
+        except _UnknownError:
+            return None
+        broadcast = np.broadcast_arrays(*columns) if columns else []
+        return sorted(set(zip(*(column.ravel().tolist() for column in broadcast), strict=True)))
 
-    def _made_of(self, value: ValueId) -> Sequence[ValueId]:
-        op = self.graph.ops[value[0]]
-        behind = self._across(value)
-        return behind or (self.graph.operand_values[op.id] if self._is_keeping(op) else ())
 
-    def _across(self, value: ValueId) -> Sequence[ValueId]:
-        """What a call's result is inside, and an argument outside; nothing for others."""
+class _Counted:
+    """Numbers that several indices are made of, counted together.
+
+    Args:
+        graph: an op graph.
+    """
+
+    def __init__(self, graph: OpGraph) -> None:
+        self.graph = graph
+        self.loops: dict[tuple[int, Path], int] = {}
+        self.known: dict[tuple[ValueId, Path], _Numbers] = {}
+        self.depth = 0
+
+    def numbers(self, value: ValueId, path: Path) -> _Numbers:
+        """What a value is, one after the other.
+
+        Raises:
+            _UnknownError: that is only known when the program runs.
+        """
+        key = value, path
+        if key not in self.known:
+            if self.depth > _DEEP:
+                raise _UnknownError
+            self.depth += 1
+            self.known[key] = self._numbers(value, path)
+            self.depth -= 1
+        return self.known[key]
+
+    def _numbers(self, value: ValueId, path: Path) -> _Numbers:
         op = self.graph.ops[value[0]]
         if op.is_argument:
-            return self._given_once(op) or self._handed_on(op)
-        callee = self.graph.callee(op)
-        end = None if callee is None else self.graph.terminators.get((callee.op, 0))
-        return () if end is None else [self.graph.operand_values[end.id][value[1]]]
-
-    def _behind(self, value: ValueId) -> ValueId:
-        """What a value is, where it is what a function was given or returns."""
-        seen: set[ValueId] = set()
-        while (across := self._across(value)) and value not in seen:
-            seen.add(value)
-            (value,) = across
-        return value
+            return self._given(op, path)
+        if (callee := self.graph.callee(op)) is not None and op.id not in path:
+            return self.numbers(self._returned(callee.op, 0, value[1]), (*path, op.id))
+        type_ = op.types[value[1]]
+        if type_.num_elements != 1 or not type_.dtype.lstrip("su").startswith("i"):
+            raise _UnknownError
+        if op.kind == _CONSTANT:
+            return self._constant(op)
+        compute = _COMPUTED.get(op.mnemonic)
+        if op.kind == "stablehlo.compare":
+            compute = _COMPARISONS.get(str(op.attributes.get("comparison_direction", "")))
+        elif op.kind == "stablehlo.not" and type_.dtype == "i1":
+            compute = np.logical_not
+        elif op.passing in (*FORMS, "repeated") and len(op.types) == 1:
+            compute = _same
+        given = self.graph.operand_values[op.id]
+        if compute is None or op.id in self.graph.operand_numbers:
+            raise _UnknownError
+        numbers = compute(*(self.numbers(operand, path) for operand in given))
+        if type_.dtype.startswith("ui") and np.any(numbers < 0):
+            raise _UnknownError  # It is a large one.
+        return numbers
 
     @staticmethod
-    def _is_keeping(op: Op) -> bool:
-        return op.kind in _KEEPING or op.is_form
-
-    def _given_once(self, argument: Op) -> Sequence[ValueId]:
-        """What a function's argument is, where there is one call of it."""
-        given = self._given.get(argument.parent, [])
-        return [given[0][argument.argument]] if len(given) == 1 else ()
-
-    def _handed_on(self, argument: Op) -> Sequence[ValueId]:
-        """What a loop's argument is before the loop, where the loop never changes it."""
-        loop = None if argument.parent is None else self.graph.ops[argument.parent]
-        if loop is None or loop.kind not in LOOPS:
-            return ()
-        end, number = self.graph.terminators.get((loop.id, 1)), argument.argument
-        back = None if end is None else self.graph.ops[self.graph.operand_values[end.id][number][0]]
-        if back is None or back.argument != number or (back.parent, back.region) != (loop.id, 1):
-            return ()
-        return [self.graph.operand_values[loop.id][number]]
-
-    @cached_property
-    def _given(self) -> dict[int | None, list[Sequence[ValueId]]]:
-        """The operands of each call of a function, by the function's node."""
-        graph = self.graph
-        return {
-            function.op: [graph.operand_values[call.id] for call in graph.callers(name)]
-            for name, function in graph.functions.items()
-        }
-
-    def _count(self, node: int) -> int:
-        """How many numbers a block argument is, one after the other."""
-        if node not in self._counts:
-            self._counts[node] = 0  # what a function hands itself is not known
-            op = self.graph.ops[node]
-            if op.parent in self._given:
-                given = self._given[op.parent]
-                each = (self([operands[op.argument]]) for operands in given)
-                self._counts[node] = min(each, default=0)
-            else:
-                self._counts[node] = self._trips_of(op)
-        return self._counts[node]
-
-    def _trips_of(self, argument: Op) -> int:
-        """How often the loop runs of which an argument grows by a constant each time; else 0."""
-        loop = None if argument.parent is None else self.graph.ops[argument.parent]
-        if loop is None or loop.kind not in LOOPS or not self._step(loop, argument.argument):
-            return 0
-        return self._trips(loop) or 0
-
-    def _trips(self, loop: Op) -> int | None:
-        """How often a loop runs, where it counts from a constant to a constant."""
-        end = self.graph.terminators.get((loop.id, 0))
-        compared = None if end is None else self._op(end, 0)
-        if compared is None or compared.kind != "stablehlo.compare":
-            return None
-        left, right = self.graph.operand_values[compared.id]
-        direction = str(compared.attributes.get("comparison_direction", ""))
-        if self._number(left) is not None:
-            left, right, direction = right, left, MIRRORED.get(direction, "")
-        counter, limit = self.graph.ops[self._behind(left)[0]], self._number(right)
-        if limit is None or counter.parent != loop.id or counter.argument < 0:
-            return None
-        first = self._number(self.graph.operand_values[loop.id][counter.argument])
-        step = self._step(loop, counter.argument)
-        return trips(first, limit, step, direction) if first is not None and step else None
-
-    def _step(self, loop: Op, argument: int) -> int:
-        """By how much an argument of a loop grows each time; 0 where that is no constant."""
-        end = self.graph.terminators.get((loop.id, 1))
-        if end is None:
-            return 0
-        grown = self._op(end, argument)
-        for sign, kind in ((1, "stablehlo.add"), (-1, "stablehlo.subtract")):
-            if grown.kind == kind:
-                for at, by in self._orders(grown):
-                    before, number = self.graph.ops[self._behind(at)[0]], self._number(by)
-                    is_it = (before.parent, before.region) == (loop.id, 1)
-                    if number is not None and is_it and before.argument == argument:
-                        return sign * number
-        return 0
-
-    def _orders(self, op: Op) -> Iterator[tuple[ValueId, ValueId]]:
-        left, right = self.graph.operand_values[op.id]
-        yield left, right
-        if op.kind == "stablehlo.add":
-            yield right, left
-
-    def _op(self, user: Op, operand: int) -> Op:
-        """What makes an operand of an op."""
-        return self.graph.ops[self._behind(self.graph.operand_values[user.id][operand])[0]]
-
-    def _number(self, value: ValueId) -> int | None:
-        """The number that a value is; None where it is no integer constant."""
-        op = self.graph.ops[self._behind(value)[0]]
-        constant = op.attributes.get("value") if op.kind == _CONSTANT else None
+    def _constant(op: Op) -> _Numbers:
+        constant = op.attributes.get("value")
         if not isinstance(constant, Elements) or not constant.is_splat:
-            return None
-        number = constant.splat
-        return number if isinstance(number, int) else None
+            raise _UnknownError
+        return np.asarray(constant.splat).reshape((1,) * _LOOPS)
+
+    def _given(self, argument: Op, path: Path) -> _Numbers:
+        """What a function's or a loop's argument is."""
+        parent = None if argument.parent is None else self.graph.ops[argument.parent]
+        if parent is None:
+            raise _UnknownError
+        if parent.kind in LOOPS:
+            return self._of_loop(parent, argument.argument, path)
+        if parent.kind in REGIONS:
+            return self.numbers(self._operand(parent.id, argument.argument), path)
+        if parent.kind != "func.func" or not path:
+            raise _UnknownError
+        return self.numbers(self._operand(path[-1], argument.argument), path[:-1])
+
+    def _of_loop(self, loop: Op, number: int, path: Path) -> _Numbers:
+        """A loop's argument: what it begins with, and what it has grown by since."""
+        step = self._step(loop, number, path)
+        begins = self.numbers(self._operand(loop.id, number), path)
+        return begins if step == 0 else begins + step * self._rounds(loop, path)
+
+    def _rounds(self, loop: Op, path: Path) -> _Numbers:
+        """The numbers of a loop's rounds, from 0, along an axis of its own."""
+        key = loop.id, path
+        if key not in self.loops:
+            self.loops[key] = self._trips(loop, path)
+            if len(self.loops) > _LOOPS or math.prod(self.loops.values()) > _PLACES:
+                raise _UnknownError
+        shape = [1] * _LOOPS
+        shape[[*self.loops].index(key)] = self.loops[key]
+        return np.arange(self.loops[key]).reshape(shape)
+
+    def _trips(self, loop: Op, path: Path) -> int:
+        """How often a loop runs, where it counts from a constant to a constant."""
+        compared, inside = self._behind(self._returned(loop.id, 0), path)
+        op = self.graph.ops[compared[0]]
+        if op.kind != "stablehlo.compare":
+            raise _UnknownError
+        direction = str(op.attributes.get("comparison_direction", ""))
+        sides = self._operand(op.id, 0), self._operand(op.id, 1)
+        for (counter, limit), words in (
+            (sides, direction),
+            (sides[::-1], MIRRORED.get(direction, "")),
+        ):
+            number = self._argument_of(loop, 0, counter, inside)
+            if number is None:
+                continue
+            step = self._step(loop, number, path)
+            first = self._single(self._operand(loop.id, number), path)
+            count = trips(first, self._single(limit, inside), step, words) if step else None
+            if count is not None:
+                return count
+        raise _UnknownError
+
+    def _step(self, loop: Op, number: int, path: Path) -> int:
+        """By how much an argument of a loop grows each time."""
+        grown, inside = self._behind(self._returned(loop.id, 1, number), path)
+        if self._argument_of(loop, 1, grown, inside) == number:
+            return 0
+        op = self.graph.ops[grown[0]]
+        for at, by, sign in self._sums(op):
+            if self._argument_of(loop, 1, at, inside) == number:
+                return sign * self._single(by, inside)
+        raise _UnknownError
+
+    def _sums(self, op: Op) -> Iterator[tuple[ValueId, ValueId, int]]:
+        if op.kind in ("stablehlo.add", "stablehlo.subtract"):
+            left, right = self._operand(op.id, 0), self._operand(op.id, 1)
+            if op.kind == "stablehlo.subtract":
+                yield left, right, -1
+            else:
+                yield left, right, 1
+                yield right, left, 1
+
+    def _single(self, value: ValueId, path: Path) -> int:
+        """A number that is the same each time."""
+        numbers = self.numbers(value, path)
+        if numbers.size != 1:
+            raise _UnknownError
+        return int(numbers.item())
+
+    def _operand(self, node: int, number: int) -> ValueId:
+        operand = self.graph.operand(node, number)
+        if operand is None:
+            raise _UnknownError
+        return operand
+
+    def _returned(self, node: int, region: int, number: int = 0) -> ValueId:
+        """What the end of a region returns."""
+        end = self.graph.terminators.get((node, region))
+        if end is None:
+            raise _UnknownError
+        return self._operand(end.id, number)
+
+    def _argument_of(self, loop: Op, region: int, value: ValueId, path: Path) -> int | None:
+        """Which argument of a loop's region a value is; None where it is none of them."""
+        behind = self.graph.ops[self._behind(value, path)[0][0]]
+        is_its = behind.is_argument and (behind.parent, behind.region) == (loop.id, region)
+        return behind.argument if is_its else None
+
+    def _behind(self, value: ValueId, path: Path) -> tuple[ValueId, Path]:
+        """What a value is, where it is what a function was given or returns, and where that is."""
+        for _ in range(_DEEP):
+            op = self.graph.ops[value[0]]
+            parent = None if op.parent is None else self.graph.ops[op.parent]
+            callee = self.graph.callee(op)
+            if callee is not None:
+                value, path = self._returned(callee.op, 0, value[1]), (*path, op.id)
+            elif op.is_argument and path and parent is not None and parent.kind == "func.func":
+                value, path = self._operand(path[-1], op.argument), path[:-1]
+            else:
+                return value, path
+        raise _UnknownError

@@ -60,6 +60,9 @@ _SHARDY: Final[Mapping[str, tuple[str, Callable[[str], Axes] | None]]] = {
 #: What brings the blocks of a value to where they are needed.
 _MOVING: Final = frozenset({"sdy.all_gather", "sdy.all_to_all", "sdy.reduce_scatter"})
 
+#: What leaves each device a part of its block.
+_SLICE: Final = "sdy.all_slice"
+
 #: Collectives that a program writes itself.
 _WRITTEN = frozenset(
     f"stablehlo.{name}"
@@ -255,7 +258,7 @@ class _Reader:
                             sums.all_reduce(operation, len(function.collectives))
                             if sum(1 for _ in operation.results[0].uses) == 1:
                                 reduced[hash(operation.results[0])] = len(function.collectives)
-                        elif name == "sdy.all_slice":
+                        elif name == _SLICE:
                             number = reduced.get(hash(operation.operands[0]))
                             if number is not None:
                                 whole = function.collectives[number]
@@ -425,37 +428,56 @@ class _Reader:
         return sum(called, function.moved)
 
     def moved_product(self, operation: Any) -> MovedProducts:
-        """A matmul, if one operand and its result are moved over axes that the other has, too."""
+        """A matmul, if one operand and its result are moved over axes that the other has, too.
+
+        The result's are back where the operand had them: on a dimension that it has from that one
+        alone. Where it is gathered, or has them on a dimension that the other operand has as well,
+        XLA does as Shardy.
+        """
         (result,) = operation.results
-        back = {axis for use in result.uses for axis in self.moved_over(use.owner)}
-        for operand, other in (operation.operands, (*operation.operands,)[::-1]) if back else ():
-            over = self.moved_over(owner(operand)) & back
-            sharding = self.values.sharding_of(other)
+        back = [self.moved_to(use.owner) for use in result.uses]
+        if not any(back):
+            return MovedProducts()
+        operands = (*operation.operands,)
+        ranks = [len(self.values.value(value).type.shape or ()) for value in (*operands, result)]
+        free = free_dimensions(operation, ranks, self.values.text)
+        for operand, other, own in zip(operands, operands[::-1], free, strict=True):
+            returned = {axis for moved in back for axis, at in moved.items() if at in own}
+            over = self.moved_to(owner(operand)).keys() & returned
+            made_by = owner(other)
+            # XLA gathers it before it takes a part of it.
+            whole = other if made_by is None or made_by.name != _SLICE else made_by.operands[0]
+            sharding = self.values.sharding_of(whole)
             if sharding is None or not over:
                 continue
-            own = [axis for axis in sharding.axes() if axis in over]
-            held = byte_count(self.block_of(other), self.values.value(other).type.dtype)
-            if own and held is not None:
+            axes = [axis for axis in sharding.axes() if axis in over]
+            held = byte_count(self.block_of(whole), self.values.value(whole).type.dtype)
+            if axes and held is not None:
                 mesh = sharding.mesh
                 mesh = self.meshes[mesh] if isinstance(mesh, str) else mesh
-                return MovedProducts(1, held * (math.prod(map(mesh.axis_size, own)) - 1))
+                return MovedProducts(1, held * (math.prod(map(mesh.axis_size, axes)) - 1))
         return MovedProducts()
 
-    def moved_over(self, operation: Any) -> set[AxisRef]:
-        """The axes of a collective of Shardy's that moves a value; none for any other op."""
+    def moved_to(self, operation: Any) -> dict[AxisRef, int]:
+        """The axes of a collective of Shardy's that moves a value, and the dimensions it has then.
+
+        -1 where it gathers them; nothing of any other op.
+        """
         name = "" if operation is None else operation.operation.name
         if name not in _MOVING:
-            return set()
+            return {}
         attribute, parse = _SHARDY[name]
         assert parse is not None
         try:
             written = parse(self.values.text(operation.attributes[attribute]))
         except SdyscopeError:
-            return set()  # It is listed where the collective is read.
+            return {}  # It is listed where the collective is read.
         if isinstance(written, ListOfAxisRefLists):
-            return {axis for each in written.lists for axis in each.axes}
+            is_gather = name == "sdy.all_gather"
+            numbered = enumerate(written.lists)
+            return {axis: -1 if is_gather else at for at, each in numbered for axis in each.axes}
         assert isinstance(written, AllToAllParamList)
-        return {axis for param in written.params for axis in param.axes}
+        return {axis: param.tgt_dim for param in written.params for axis in param.axes}
 
     def is_sharded(self, operation: Any) -> bool:
         """Whether an op takes a sharded value."""
@@ -848,6 +870,7 @@ MATMULS = frozenset({"stablehlo.dot_general", "stablehlo.dot", "stablehlo.convol
 
 _CONTRACTED = re.compile(r"lhs_contracting_dimensions = \[([\d, ]*)\]")
 _KERNEL = re.compile(r"x\[([^\]]*)\]->")
+_CONVOLVED = re.compile(r"->\[([^\]]*)\]")
 
 
 def matmul_flops(
@@ -876,6 +899,32 @@ def matmul_flops(
         return 2 * math.prod(result) * (left[-1] if left else 1)
     numbers = _contracted(text(operation.attributes["dot_dimension_numbers"]))
     return 2 * math.prod(result) * math.prod(left[number] for number in numbers)
+
+
+def free_dimensions(
+    operation: Any, ranks: Sequence[int], text: Callable[[Any], str] = str
+) -> tuple[range | set[int], range | set[int]]:
+    """The dimensions of a matmul's result that are those of one operand alone.
+
+    Args:
+        operation: one of ``MATMULS``.
+        ranks: how many dimensions its operands and its result have.
+        text: the text of an attribute.
+
+    Returns:
+        Those of the first operand, and of the second.
+    """
+    if operation.name == "stablehlo.convolution":
+        match = _CONVOLVED.search(text(operation.attributes["dimension_numbers"]))
+        names = [] if match is None else [name.strip() for name in match[1].split(",")]
+        features = {at for at, name in enumerate(names) if name == "f"}
+        return {*range(len(names))} - features, features
+    left, right, result = ranks
+    summed = 1
+    if operation.name == "stablehlo.dot_general":
+        summed = len(_contracted(text(operation.attributes["dot_dimension_numbers"])))
+    batch = left + right - 2 * summed - result
+    return range(batch, left - summed), range(left - summed, result)
 
 
 @lru_cache(1 << 8)

@@ -1,5 +1,6 @@
 """Predicted collectives, against what programs are known to send, and against the compiler."""
 
+from dataclasses import replace
 from functools import cache, partial
 
 import jax
@@ -16,7 +17,7 @@ from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.trials.traffic import reduce_scatters
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Why
-from sdyscope.facts.program import Program
+from sdyscope.facts.program import Program, Versions
 from sdyscope.facts.remarks import Remark
 from sdyscope.graph import build
 from sdyscope.hlo import read_hlo
@@ -420,6 +421,59 @@ def test_products_with_fewer_rows_than_weights_are_those_that_xla_computes_other
     # Over the axes of tensor parallelism nothing is moved there and back.
     for first, second, batch in (((None, "model"), ("model",), ()), ((), (), ("model",))):
         assert moved(train_step(abstract(model=8), first, second, batch, 8)) == []
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "left", "right", "result", "expected"),
+    [
+        ("ij,jk->ik", "d,.", ".,d", "d,.", 1),
+        ("ij,jk->ik", "d,.", ".,d", ".,.", 0),  # which XLA gathers as well
+        ("ij,jk->ik", ".,d", "d,.", ".,.", 0),
+        ("bij,bjk->bik", "d,.,.", ".,.,d", "d,.,.", 0),  # a batch that the other has, too
+        ("bij,bjk->bik", ".,d,.", ".,.,d", ".,d,.", 1),
+        ("ij,jk->ik", "d,.", ".,d", ".,d", 0),
+    ],
+)
+def test_a_product_is_moved_where_its_result_is_where_the_operand_was(
+    subscripts, left, right, result, expected
+):
+    mesh = abstract(data=8)
+    sizes = {"b": 16, "i": 16, "j": 256, "k": 512}
+
+    def spec(dims):
+        return ["data" if dim == "d" else None for dim in dims.split(",")]
+
+    def given(letters, dims):
+        return array(mesh, tuple(sizes[letter] for letter in letters), *spec(dims))
+
+    taken, _, gives = subscripts.partition("->")
+    inputs = [given(*each) for each in zip(taken.split(","), (left, right), strict=True)]
+    out = given(gives, result).sharding
+    step = jax.jit(lambda x, y: jnp.einsum(subscripts, x, y), out_shardings=out)
+    prediction = Inspection(Program("step", step, tuple(inputs)), ("shardy",))
+    assert len(moved(prediction.predicted_collectives())) == expected
+
+
+def test_of_a_moved_product_the_operand_is_gathered_before_it_is_cut():
+    mesh = abstract(data=4, model=2)
+    inputs = array(mesh, (16, 32), "data"), array(mesh, (32, 256), "data")
+    out = array(mesh, (16, 256), "data", "model").sharding
+    step = jax.jit(jnp.dot, out_shardings=out)
+    prediction = Inspection(Program("step", step, inputs), ("shardy",)).predicted_collectives()
+    assert moved(prediction) == [(1, 3 * 32 * 256 * 4 // 4)]
+
+
+def test_what_another_jax_lowered_its_own_shardy_may_move_otherwise():
+    mesh = abstract(fsdp=8)
+    inputs = array(mesh, (8, 64), "fsdp"), array(mesh, (64, 64), "fsdp")
+    inspection = Inspection(Program("step", jax.jit(jnp.dot), inputs), ("shardy",))
+    assert "it, and JAX" not in str(
+        remark_texts(inspection.predicted_collectives().collectives.notes)
+    )
+    lowered = inspection.lowered["shardy"]
+    inspection.lowered["shardy"] = replace(lowered, recorded_by=Versions("0.1.0", "0.1.0"))
+    notes = remark_texts(inspection.predicted_collectives().collectives.notes)
+    assert notes[0].startswith("JAX 0.1.0 lowered it, and JAX ")
 
 
 # --- against the compiler -------------------------------------------------------------------------

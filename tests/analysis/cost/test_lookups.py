@@ -1,5 +1,7 @@
 """Which arguments a step reads only in part."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
@@ -80,3 +82,70 @@ def test_a_loop_looks_up_where_data_say():
     table = jax.ShapeDtypeStruct((8,), jnp.int32)
     step = lambda table, i: jax.lax.scan(lambda i, _: (table[i],) * 2, i, None, 100)  # noqa: E731
     assert names(step, table, IDS.update(shape=())) == ("table",)
+
+
+def test_what_is_read_twice_counts_once():
+    windows = jax.lax.dynamic_slice
+    looped = jax.lax.fori_loop
+
+    def over(count, of):
+        return lambda w: looped(0, count, lambda i, h: h + of(w, i), 0.0)
+
+    assert names(lambda w: w[:32].sum() + jnp.tanh(w[:32]).sum(), TABLE) == ("w",)
+    assert names(lambda w: w[:40].sum() + jnp.tanh(w[24:]).sum(), TABLE) == ()
+    evens, odds = (
+        partial(jax.lax.slice, start_indices=(at, 0), limit_indices=(64, 8), strides=(2, 1))
+        for at in (0, 1)
+    )
+    assert names(lambda w: evens(w).sum() + jnp.tanh(odds(w)).sum(), TABLE) == ()
+    assert names(lambda w: evens(w).sum() + jnp.tanh(evens(w)).sum(), TABLE) == ("w",)
+    # Windows that lie over each other, two loops, and places beyond the end.
+    assert names(over(16, lambda w, i: windows(w, (i, 0), (4, 8)).sum()), TABLE) == ("w",)
+    assert names(over(16, lambda w, i: windows(w, (4 * i, 0), (4, 8)).sum()), TABLE) == ()
+    sums = lambda w, i: looped(0, 8, lambda j, h: h + w[i + j].sum(), 0.0)  # noqa: E731
+    assert names(over(8, sums), TABLE) == ("w",)
+    assert names(over(57, sums), TABLE) == ()
+    beyond = lambda w, i: windows(w, (i + 63, 0), (1, 8)).sum()  # noqa: E731
+    assert names(over(64, beyond), TABLE) == ("w",)
+    # A ring of half as many, and each of a pair.
+    ring = lambda w, i: w[jnp.where(i >= 32, i - 32, i)].sum()  # noqa: E731
+    assert names(over(64, ring), TABLE) == ("w",)
+    assert names(over(128, lambda w, i: w[i // 2].sum()), TABLE) == ()
+    # One loop counts both dimensions: it reads the diagonal.
+    square = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    assert names(over(8, lambda w, i: w[i, i]), square) == ("w",)
+
+    def diagonal(w):
+        counted = lambda c, _: ((c[0] + 1, c[1] + w[c[0], c[2]], c[2] + 1), None)  # noqa: E731
+        return jax.lax.scan(counted, (0, 0.0, 0), None, 64)[0][1]
+
+    assert names(diagonal, TABLE) == ("w",)
+
+
+def test_of_what_is_sliced_all_is_read():
+    tables = jax.ShapeDtypeStruct((3, 64, 8), jnp.float32)
+    scanned = lambda tables, ids: jax.lax.scan(  # noqa: E731
+        lambda h, table: (h + table[ids].sum(), None), 0.0, tables
+    )[0]
+    assert names(scanned, tables, IDS) == ("tables",)
+    assert names(lambda tables, ids: [tables[i][ids] for i in range(3)], tables, IDS) == ("tables",)
+    assert names(lambda w: (w[:32], w[32:]), TABLE) == ()
+    # What says which branch is taken is read.
+    chosen = lambda w, p: jax.lax.cond(p, lambda: w.sum(), lambda: 0.0)  # noqa: E731
+    assert names(chosen, TABLE, jax.ShapeDtypeStruct((), jnp.bool_)) == ()
+
+
+def test_a_function_that_is_called_for_several_parts():
+    taken = jax.jit(lambda w, i: w[i].sum())
+    looped = jax.lax.fori_loop
+    both = lambda v, w: (  # noqa: E731
+        looped(0, 64, lambda i, h: h + taken(v, i), 0.0)
+        + looped(0, 32, lambda i, h: h + taken(w, i), 0.0)
+    )
+    # The function has an argument for both, and reads all of it for one alone.
+    assert names(both, TABLE, TABLE) == ("v", "w")
+    twice = lambda w: (  # noqa: E731
+        looped(0, 64, lambda i, h: h + taken(w, i), 0.0)
+        + looped(0, 64, lambda i, h: h + taken(w, 63 - i), 0.0)
+    )
+    assert names(twice, TABLE) == ()
