@@ -313,6 +313,7 @@ class ActivationGathered:
         cause: what shards most of their bytes; None where that is not known of any.
         others: how many more annotations shard the rest.
         explained: how many gathers a step that is known of.
+        asking: the constraint that itself asks for most of their bytes; None where ops do.
     """
 
     sending: Sending
@@ -321,6 +322,7 @@ class ActivationGathered:
     cause: OriginAnnotation | None
     others: int
     explained: int
+    asking: OriginAnnotation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Final
 
 from sdyscope.errors import did_you_mean, indefinite
 from sdyscope.facts import lint as facts
+from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.sharded import Sharded
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, listed, percent, sentence, size, times_text
@@ -299,7 +300,7 @@ def _sent(fact: facts.SentFact) -> Said:
                 hint=f"Constrain the activations to have their batch on {names}, where they are "
                 "made: then the parameter is gathered, and each device works on its own examples.",
             )
-        case facts.ActivationGathered(sending, scopes, share, cause, others, explained):
+        case facts.ActivationGathered(sending, scopes, share, cause, others, explained, asking):
             named = ""
             if cause is not None:
                 of = f"{explained:,} of them " if explained < sending.times else ""
@@ -309,8 +310,7 @@ def _sent(fact: facts.SentFact) -> Said:
                 f"Activations of the same shape are gathered {sending.times:,} times per step over "
                 f"{_over(sending)}, in {counted(scopes, 'scope')}{named}: a device sends "
                 f"{size(sending.sent)}, {100 * share:.0f}% of all that it sends.",
-                hint="Constrain what each layer hands on to a sharding that the next one can work "
-                "with. sdyscope fix tries where.",
+                hint=_instead_of_gathers(sending, asking),
             )
         case facts.SummedInLoop(sending, tensors, by):
             over = listed_axes(sending.axes or ()) or "devices"
@@ -504,6 +504,21 @@ def _mapped(fact: facts.MappingFact) -> Said:
 
 def _at(source: SourceLocation | None) -> str:
     return "" if source is None else f" at {source_text(source)}"
+
+
+def _instead_of_gathers(sending: facts.Sending, asking: OriginAnnotation | None) -> str:
+    """What to do about gathers of activations, which ops need or a constraint itself asks for."""
+    if asking is None:
+        return (
+            "Constrain what each layer hands on to a sharding that the next one can work with. "
+            "sdyscope fix tries where."
+        )
+    axes = listed_axes(sending.axes or ())
+    return (
+        f"It is required by {annotation_text(asking)} itself: keep {axes} in its spec if what "
+        "follows can work on shards. If each device is meant to have all of it, ignore this rule "
+        "for the program."
+    )
 
 
 def _over(sending: facts.Sending) -> str:

@@ -154,6 +154,16 @@ def test_what_is_gathered_repeatedly_is_not_all_said_to_be_sharded_by_one_annota
 
 
 @pytest.mark.compiles
+def test_a_gather_that_a_constraint_asks_for_is_not_one_that_another_constraint_saves():
+    router = lint_wasted_cases.layers_gathered_by_a_constraint()
+    (finding,) = linted(router, select=["activation-gathered-repeatedly"], compiled=True).findings
+    assert re.match(
+        r"It is required by constraint at \S+ P\(None, None\) itself: keep data in its spec if ",
+        finding.hint,
+    )
+
+
+@pytest.mark.compiles
 def test_a_gradient_summed_in_a_loop_of_a_shard_map_is_cast_before_the_loop():
     """The loop is mapped already, and has no total to return: `pcast` moves its sum behind it."""
     (finding,) = lint_wasted_cases.gradients_summed_in_a_mapped_loop().lint(
