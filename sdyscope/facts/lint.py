@@ -70,12 +70,14 @@ class NextValueHeld:
     """Tensors of an argument and their next values are held at once, of so many bytes.
 
     ``result`` may be the next value, by its shape and type; it is empty where paths say which is.
+    ``memory`` is the kind that both are in, empty of the device's own.
     """
 
     group: str
     tensors: int
     result: str
     bytes: int
+    memory: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,16 +99,16 @@ def _held(fact: facts.HeldFact) -> Said:
                 f"{result} is {spec_words(sharded)}",
                 f"Give {result} the argument's sharding in out_shardings.",
             )
-        case facts.NextValueHeld(group, tensors, result, bytes_):
+        case facts.NextValueHeld(group, tensors, result, bytes_, memory):
+            saved = f"{size(bytes_)}{f' of {memory} memory' if memory else ''} per device"
             held = "It and its next value"
             if tensors > 1:
                 held = f"{counted(tensors, 'tensor')} of {group} and their next values"
             return Said(
                 f"{result} has its shape, dtype and sharding: if that is its next value, both are "
-                f"held at once, and donating it would save up to {size(bytes_)} per device."
+                f"held at once, and donating it would save up to {saved}."
                 if result
-                else f"{held} are held at once: donating the argument would save up to "
-                f"{size(bytes_)} per device.",
+                else f"{held} are held at once: donating the argument would save up to {saved}.",
                 hint=f"Donate {group}: jax.jit(..., donate_argnums=...).",
             )
         case facts.BatchWhole(axis, devices, sharded):

@@ -43,6 +43,7 @@ def not_donated(
 ) -> tuple[NotDonated, ...]:
     """The arguments that could be donated to their next values: of one shape, dtype and sharding.
 
+    And in one memory: what a step takes from the host and leaves on the device has no buffer there.
     One of which the program returns the gradient is needed afterwards, to be updated with that.
     A module that came through HLO has no such pairs: its results have no names.
 
@@ -63,7 +64,7 @@ def not_donated(
         place, after = argument.lowered[partitioner], result.lowered[partitioner]
         if value.relation == "gradient":
             continue
-        if argument.is_donated or place.placement is None:
+        if argument.is_donated or place.placement is None or place.memory != after.memory:
             continue
         if (
             after.placement is not None
