@@ -200,6 +200,18 @@ def residual_stream_on_its_features_at_two_lines():
     return program(f, array((1024, 128), None, "data"), [array((128, 128)) for _ in range(3)])
 
 
+def layers_gathered_by_a_constraint():
+    """As a router that is to see every token on every device."""
+
+    def f(x: Any, ws: Any) -> Any:
+        for w in ws:
+            whole = constrain(jnp.tanh(x), on(None, None))
+            x = constrain(jnp.sin(whole @ w), on("data", None))
+        return x
+
+    return program(f, array((1024, 128), "data", None), [array((128, 128)) for _ in range(5)])
+
+
 @spares("activation-gathered-repeatedly", compiled=True)
 def residual_stream_on_its_rows():
     return layers(("data", None))

@@ -70,12 +70,14 @@ class NextValueHeld:
     """Tensors of an argument and their next values are held at once, of so many bytes.
 
     ``result`` may be the next value, by its shape and type; it is empty where paths say which is.
+    ``memory`` is the kind that both are in, empty of the device's own.
     """
 
     group: str
     tensors: int
     result: str
     bytes: int
+    memory: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +315,7 @@ class ActivationGathered:
         cause: what shards most of their bytes; None where that is not known of any.
         others: how many more annotations shard the rest.
         explained: how many gathers a step that is known of.
+        asking: the constraint that itself asks for most of their bytes; None where ops do.
     """
 
     sending: Sending
@@ -321,6 +324,7 @@ class ActivationGathered:
     cause: OriginAnnotation | None
     others: int
     explained: int
+    asking: OriginAnnotation | None = None
 
 
 @dataclass(frozen=True, slots=True)

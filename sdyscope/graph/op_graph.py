@@ -23,7 +23,7 @@ from sdyscope.graph.model import (
     ValueId,
 )
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.source import SourceLocation, line_of
+from sdyscope.values.source import SourceLocation, line_of, lines_apart
 from sdyscope.walk import reached
 
 if TYPE_CHECKING:
@@ -329,8 +329,7 @@ class OpGraph(Summarized):
 
         See `sdyscope.values.source.callers`.
         """
-        ways = self._ways.get(line_of(op.source), set())
-        return op.location.callers if len(ways) > 1 else ()
+        return lines_apart(op.location.callers, self._ways.get(line_of(op.source), ()))
 
     @cached_property
     def _ways(self) -> dict[tuple[str, int] | None, set[tuple[tuple[str, int] | None, ...]]]:

@@ -50,23 +50,24 @@ def state_not_donated(subject: Subject) -> Iterator[Sighting]:
     the argument. Below 16 MiB per device nothing is reported. A result whose sharding is left to
     the compiler counts as the argument's.
     """
-    groups: dict[str, list[NotDonated]] = {}
+    groups: dict[tuple[str, str], list[NotDonated]] = {}
     known = {
         argument.row.index or 0: argument.placement
         for argument in subject.arguments
         if argument.placement is not None
     }
     for pair in not_donated(subject.program.tensors, subject.under, subject.graph, known):
-        groups.setdefault(Leaf.of(pair.argument).keys[0], []).append(pair)
+        memory = pair.argument.lowered[subject.under].memory
+        groups.setdefault((Leaf.of(pair.argument).keys[0], memory), []).append(pair)
     if not groups:
         raise NotApplicable("No argument's next value is returned, or all are donated.")
-    for name, pairs in groups.items():
+    for (name, memory), pairs in groups.items():
         held = sum(pair.bytes for pair in pairs)
         if held < LARGE:
             continue
         largest = max(pairs, key=lambda pair: pair.bytes)
         result = "" if largest.certain else largest.result.name
-        fact = NextValueHeld(name, len(pairs), result, held)
+        fact = NextValueHeld(name, len(pairs), result, held, memory)
         severity: Severity | None = None if largest.certain else "note"
         yield Sighting(fact, largest.argument.name, "argument", severity=severity)
 

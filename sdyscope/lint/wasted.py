@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -120,6 +120,8 @@ def _who_sums(subject: Subject, waste: Wasted) -> Literal["partitioner", "progra
 _MANY = 4
 #: What part of all that is sent makes them worth a word.
 _SHARE = 0.1
+#: Ops that need a dimension whole whatever a constraint says of their result.
+_PRODUCTS = frozenset({"conv_general_dilated", "dot_general"})
 _DIGITS = re.compile(r"\d+")
 
 
@@ -131,7 +133,10 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Sighting]:
     a tenth or more of all that is sent. Each layer's output is sharded over an axis that the next
     op cannot have, mostly because one annotation puts it there: a constraint on the residual
     stream, or a weight sharded on the dimension that is contracted. Name the axis once where it
-    belongs, with a constraint on what the layers hand on, and none of them needs the gather.
+    belongs, with a constraint on what the layers hand on, and none of them needs the gather. Where
+    constraints themselves ask for the gathers, that is said: keep the axis in their spec if what
+    follows can work on shards. If all of it is meant to be on each device, as for a router of few
+    tokens, ignore the rule for that program.
 
     Gathers of arguments, or of their slices by layer, are not counted: that is FSDP. Nor is
     sequence parallelism, in which a reduce-scatter of the same bytes over the same axes stands
@@ -183,7 +188,9 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Sighting]:
         origin = part.origin
         assert origin is not None  # or it would not be among them
         sending = replace(subject.sending([collective], sent), times=times)
-        fact = ActivationGathered(sending, len(scopes), sent / total, *_sharded_by(each))
+        fact = ActivationGathered(
+            sending, len(scopes), sent / total, *_sharded_by(each), _asked_by(each)
+        )
         seen = subject.at_part(part, collective.name, fact, severity_of(sent))
         yield replace(seen, tensor=origin.value)
 
@@ -192,19 +199,42 @@ def _sharded_by(
     gathers: Sequence[tuple[Collective, Part]],
 ) -> tuple[OriginAnnotation | None, int, int]:
     """What shards most of what is gathered, how many others do, and of how many that is known."""
-    bytes_of: Counter[tuple[object, ...]] = Counter()
-    causes: dict[tuple[object, ...], OriginAnnotation] = {}
-    explained = 0
-    for collective, part in gathers:
-        if part.origin is None or part.origin.uncertain:
-            continue
-        cause = next((cause for cause in part.origin.annotations if cause.role == "has"), None)
-        if cause is not None:
-            bytes_of[causes.setdefault(cause.key, cause).key] += collective.count * part.sent
-            explained += collective.count
+    known = [
+        (collective, part, cause)
+        for collective, part in gathers
+        if part.origin is not None and not part.origin.uncertain
+        for cause in [each for each in part.origin.annotations if each.role == "has"][:1]
+    ]
+    causes = _by_bytes(known)
     if not causes:
         return None, 0, 0
-    return causes[max(bytes_of, key=bytes_of.__getitem__)], len(causes) - 1, explained
+    explained = sum(collective.count for collective, _, _ in known)
+    return causes[0][0], len(causes) - 1, explained
+
+
+def _asked_by(gathers: Sequence[tuple[Collective, Part]]) -> OriginAnnotation | None:
+    """The constraint for which most of what is gathered is gathered; None where it is for ops."""
+    causes = _by_bytes(
+        (collective, part, asking)
+        for collective, part in gathers
+        if (origin := part.origin) is not None and origin.op not in _PRODUCTS
+        for asking in [each for each in origin.annotations if each.role == "needed"][:1]
+        if asking.kind == "constraint" and asking.spec == origin.after
+    )
+    sent = sum(collective.count * part.sent for collective, part in gathers)
+    asked = sum(sent for _, sent in causes)
+    return causes[0][0] if 2 * asked > sent else None
+
+
+def _by_bytes(
+    known: Iterable[tuple[Collective, Part, OriginAnnotation]],
+) -> list[tuple[OriginAnnotation, int]]:
+    """Annotations with the bytes that a device sends for them, the most first."""
+    bytes_of: Counter[tuple[object, ...]] = Counter()
+    causes: dict[tuple[object, ...], OriginAnnotation] = {}
+    for collective, part, cause in known:
+        bytes_of[causes.setdefault(cause.key, cause).key] += collective.count * part.sent
+    return [(causes[key], sent) for key, sent in bytes_of.most_common()]
 
 
 def _is_slice(block: Sequence[int], whole: Sequence[int]) -> bool:

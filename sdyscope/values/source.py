@@ -178,6 +178,26 @@ def callers(
     return tuple(lines[:_CALLERS])
 
 
+def lines_apart(
+    lines: Sequence[SourceLocation], ways: Collection[Sequence[object]]
+) -> tuple[SourceLocation, ...]:
+    """Of the lines behind an op (see ``callers``) those that tell it apart on its own line.
+
+    None where the line is reached in one way only, nor the last ones where all ways have them.
+
+    Args:
+        lines: the lines, nearest first.
+        ways: all ways to the op's line, its own among them: the (file, line) of such lines.
+    """
+    if len(ways) < 2:
+        return ()
+    # One stays of each: without it, who reads would look for the line that calls.
+    most = min(map(len, ways)) - 1
+    ends = zip(*(reversed(way) for way in ways), strict=False)
+    shared = itertools.takewhile(lambda end: len(set(end)) == 1, ends)
+    return tuple(lines[: len(lines) - max(min(most, len(list(shared))), 0)])
+
+
 def stack_around(
     stack: Sequence[SourceLocation], line: SourceLocation
 ) -> tuple[tuple[SourceLocation, ...], tuple[SourceLocation, ...]]:

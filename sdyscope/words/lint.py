@@ -9,6 +9,7 @@ from typing import Final
 
 from sdyscope.errors import did_you_mean, indefinite
 from sdyscope.facts import lint as facts
+from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.sharded import Sharded
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, listed, percent, sentence, size, times_text
@@ -98,16 +99,16 @@ def _held(fact: facts.HeldFact) -> Said:
                 f"{result} is {spec_words(sharded)}",
                 f"Give {result} the argument's sharding in out_shardings.",
             )
-        case facts.NextValueHeld(group, tensors, result, bytes_):
+        case facts.NextValueHeld(group, tensors, result, bytes_, memory):
+            saved = f"{size(bytes_)}{f' of {memory} memory' if memory else ''} per device"
             held = "It and its next value"
             if tensors > 1:
                 held = f"{counted(tensors, 'tensor')} of {group} and their next values"
             return Said(
                 f"{result} has its shape, dtype and sharding: if that is its next value, both are "
-                f"held at once, and donating it would save up to {size(bytes_)} per device."
+                f"held at once, and donating it would save up to {saved}."
                 if result
-                else f"{held} are held at once: donating the argument would save up to "
-                f"{size(bytes_)} per device.",
+                else f"{held} are held at once: donating the argument would save up to {saved}.",
                 hint=f"Donate {group}: jax.jit(..., donate_argnums=...).",
             )
         case facts.BatchWhole(axis, devices, sharded):
@@ -299,7 +300,7 @@ def _sent(fact: facts.SentFact) -> Said:
                 hint=f"Constrain the activations to have their batch on {names}, where they are "
                 "made: then the parameter is gathered, and each device works on its own examples.",
             )
-        case facts.ActivationGathered(sending, scopes, share, cause, others, explained):
+        case facts.ActivationGathered(sending, scopes, share, cause, others, explained, asking):
             named = ""
             if cause is not None:
                 of = f"{explained:,} of them " if explained < sending.times else ""
@@ -309,8 +310,7 @@ def _sent(fact: facts.SentFact) -> Said:
                 f"Activations of the same shape are gathered {sending.times:,} times per step over "
                 f"{_over(sending)}, in {counted(scopes, 'scope')}{named}: a device sends "
                 f"{size(sending.sent)}, {100 * share:.0f}% of all that it sends.",
-                hint="Constrain what each layer hands on to a sharding that the next one can work "
-                "with. sdyscope fix tries where.",
+                hint=_instead_of_gathers(sending, asking),
             )
         case facts.SummedInLoop(sending, tensors, by, loop):
             over = listed_axes(sending.axes or ()) or "devices"
@@ -505,6 +505,21 @@ def _mapped(fact: facts.MappingFact) -> Said:
 
 def _at(source: SourceLocation | None) -> str:
     return "" if source is None else f" at {source_text(source)}"
+
+
+def _instead_of_gathers(sending: facts.Sending, asking: OriginAnnotation | None) -> str:
+    """What to do about gathers of activations, which ops need or a constraint itself asks for."""
+    if asking is None:
+        return (
+            "Constrain what each layer hands on to a sharding that the next one can work with. "
+            "sdyscope fix tries where."
+        )
+    axes = listed_axes(sending.axes or ())
+    return (
+        f"It is required by {annotation_text(asking)} itself: keep {axes} in its spec if what "
+        "follows can work on shards. If each device is meant to have all of it, ignore this rule "
+        "for the program."
+    )
 
 
 def _over(sending: facts.Sending) -> str:

@@ -3,15 +3,18 @@
 import os
 import re
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 from sdyscope.analysis.collectives.comms import collectives_under
+from sdyscope.inspection import inspect
 from sdyscope.lint import RULES, linted, subject
 from tests import lint_cases, lint_collective_cases, lint_wasted_cases
 from tests.lint_cases import CASES
+from tests.programs import on
 
 assert lint_collective_cases  # Its cases are among them.
 assert lint_wasted_cases  # Likewise.
@@ -150,6 +153,34 @@ def test_what_is_gathered_repeatedly_is_not_all_said_to_be_sharded_by_one_annota
     assert "are gathered 5 times" in finding.message
     assert re.search(
         r", sharded by constraint at \S+ P\(None, 'data'\) and 1 more ", finding.message
+    )
+
+
+@pytest.mark.skipif(jax.__version_info__ < (0, 9), reason="modules for CPUs name no memory there")
+@pytest.mark.parametrize("after", ["pinned_host", "device"])
+def test_what_the_host_holds_twice_is_its_own_memory(after: str) -> None:
+    """What is left on the device has no buffer in an argument's on the host."""
+    before = on("data").with_memory_kind("pinned_host")
+    state = jax.ShapeDtypeStruct((4096, 4096), jnp.float32, sharding=before)
+
+    def step(w: Any) -> Any:
+        moved = jax.device_put(w, on("data").with_memory_kind("device"))
+        return jax.device_put(moved + jnp.sum(moved), on("data").with_memory_kind(after))
+
+    step_program = jax.jit(step, out_shardings=on("data").with_memory_kind(after))
+    outcome = linted(inspect(step_program, state), select=["state-not-donated"], compiled=False)
+    saved = [finding.message.partition(" save up to ")[2] for finding in outcome.findings]
+    kept = ["16.0 MiB of pinned_host memory per device."]
+    assert saved == (kept if after == "pinned_host" else [])
+
+
+@pytest.mark.compiles
+def test_a_gather_that_a_constraint_asks_for_is_not_one_that_another_constraint_saves():
+    router = lint_wasted_cases.layers_gathered_by_a_constraint()
+    (finding,) = linted(router, select=["activation-gathered-repeatedly"], compiled=True).findings
+    assert re.match(
+        r"It is required by constraint at \S+ P\(None, None\) itself: keep data in its spec if ",
+        finding.hint,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sdyscope.analysis.collectives.totals import Collective, Collectives
 from sdyscope.analysis.naming.scopes import folded_scopes
 from sdyscope.facts.origins import CollectiveOrigin
-from sdyscope.values.source import SourceLocation, line_of
+from sdyscope.values.source import SourceLocation, line_of, lines_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def collective_groups(collectives: Collectives) -> list[CollectiveGroup]:
         groups.setdefault((key, scope), []).append(collective)
     grouped = [
         CollectiveGroup(
-            tuple(members), scope, part.callers if len(ways[line_of(part.source)]) > 1 else ()
+            tuple(members), scope, lines_apart(part.callers, ways[line_of(part.source)])
         )
         for (_, scope), members in groups.items()
         for part in [members[0].largest]

@@ -48,6 +48,9 @@ _MOVES = frozenset({"all-gather", "all-to-all", "collective-broadcast", "collect
 #: Collectives that give devices other blocks of a value, each as many as it had.
 _EXCHANGES = frozenset({"all-to-all", "collective-permute", "ragged-all-to-all"})
 
+#: What gives devices other blocks of a value, or each a part of its own.
+_CHANGES = _EXCHANGES | {"dynamic-slice"}
+
 #: Instructions whose result is what they take, element for element, on the same device.
 _SAME = frozenset({*opcodes("unchanged"), "bitcast", *INLINE})
 
@@ -419,22 +422,37 @@ class MadeFor:
             for end in self.ends_before(computation, collective, value)
         )
 
-    def is_moved_on(self, computation: Computation, value: Instruction) -> bool:
+    def is_moved_on(self, computation: Computation, value: Instruction, purpose: Purpose) -> bool:
         """Whether XLA goes on to give devices other blocks, or each its own, of what is gathered.
 
         For the same op, or as part of the same change; more gathers are none of that.
         """
+        key = self.key(value)
+        if any(end.base in _CHANGES for end in self._ends_behind(computation, value, key)):
+            return True
+        if purpose.named_after != "value":
+            return False
+        # What follows has the name of the op that takes it.
+        taker = frozenset[object]().union(*map(self.key, purpose.said))
+        return any(
+            end.base in _CHANGES and (not self.is_named(end) or not taker.isdisjoint(self.key(end)))
+            for end in self._ends_behind(computation, value, key | taker)
+        )
+
+    def _ends_behind(
+        self, computation: Computation, value: Instruction, key: frozenset[object]
+    ) -> tuple[Instruction, ...]:
+        """What takes a value behind its forms of these names, or of none."""
         # Moves that XLA makes of several others are laid out under the same name, or none.
         forms = _FORMS - _MOVES - {"dynamic-slice"}
-        is_same = self.passing(self.key(value), forms)
+        is_same = self.passing(key, forms)
 
         def passes(instruction: Instruction) -> bool:
             is_form = instruction.opcode in forms and is_same(instruction)
             return is_form or _is_form(instruction)
 
         place = ValuePlace(computation.name, value.name)
-        ends = self.flow.forward(place, passes).instructions
-        return any(end.base in (*_EXCHANGES, "dynamic-slice") for end in ends)
+        return self.flow.forward(place, passes).instructions
 
     def may_be_named_alike(self, instruction: Instruction, value: Instruction) -> bool:
         """Whether an instruction and a value may be named after the same op.

@@ -317,7 +317,8 @@ class _Reader:
                     result=purpose.result,
                     named_after=purpose.named_after,
                     own=purpose.is_own,
-                    moved_on=kind == "all-gather" and self.made_for.is_moved_on(computation, value),
+                    moved_on=kind == "all-gather"
+                    and self.made_for.is_moved_on(computation, value, purpose),
                     pairs=self.pairs_of(computation, instruction, value, kind),
                     before=self.made_for.moved_before(computation, instruction, value)
                     if kind == "all-gather"

@@ -49,6 +49,7 @@ def not_donated(
 ) -> tuple[NotDonated, ...]:
     """The arguments that could be donated to their next values: of one shape, dtype and sharding.
 
+    And in one memory: what a step takes from the host and leaves on the device has no buffer there.
     One of which the program returns the gradient is needed afterwards, to be updated with that.
     A module that came through HLO has no such pairs: its results have no names.
 
@@ -72,7 +73,7 @@ def not_donated(
         place, after = argument.lowered[partitioner], result.lowered[partitioner]
         if value.relation == "gradient":
             continue
-        if argument.is_donated:
+        if argument.is_donated or place.memory != after.memory:
             continue
         own = place.placement or (placed or {}).get(argument.index or 0)
         if after.placement is not None and not after.open_dims and after.placement != own:

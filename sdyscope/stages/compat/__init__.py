@@ -41,6 +41,7 @@ from sdyscope.stages.compat.jaxprs import scan_body_is_inlined as scan_body_is_i
 from sdyscope.stages.compat.jaxprs import scan_operands as scan_operands
 from sdyscope.stages.compat.jaxprs import shard_map_parameters as shard_map_parameters
 from sdyscope.stages.compat.jaxprs import sub_jaxprs as sub_jaxprs
+from sdyscope.stages.compat.jaxprs import types_of_64_bits as types_of_64_bits
 from sdyscope.stages.compat.jaxprs import user_frame as user_frame
 from sdyscope.stages.compat.jaxprs import varying as varying
 from sdyscope.stages.compat.jaxprs import without_mesh as without_mesh

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from importlib import import_module
 from typing import Any
 
 import jax
@@ -105,6 +107,15 @@ def without_mesh(equation: Any) -> Any:
         else:  # written in C++, from one of JAX 0.10's releases on
             changed = type(context)()  # of what is set here
         return equation.replace(ctx=changed)
+
+
+def types_of_64_bits() -> AbstractContextManager[Any]:
+    """Within, JAX keeps types of 64 bits, whatever the setting says."""
+    enable: Any = getattr(jax, "enable_x64", None)
+    if enable is None:  # before JAX 0.8
+        enable = import_module("jax.experimental").enable_x64
+    context: AbstractContextManager[Any] = enable(True)
+    return context
 
 
 def user_frame(equation: Any) -> SourceLocation | None:

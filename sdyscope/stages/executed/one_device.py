@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend import core
 
 from sdyscope.stages import compat
@@ -35,6 +37,9 @@ _PLACING = frozenset(
     }
 )
 
+#: Ops that JAX can't map over some of their arguments alone.
+_NOT_MAPPED = frozenset({"ragged_dot_general"})
+
 #: Ops whose values may depend on how they are partitioned.
 _RANDOM = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
 
@@ -45,10 +50,13 @@ class Around(NamedTuple):
     Attributes:
         axes: sizes of the mesh axes that are manual.
         typed: whether types say how values are sharded, as they do on Explicit axes.
+        wide: whether some value is of a type of 64 bits, which a program may allow for a part of it
+            only (`jax.enable_x64`): traced again outside of it, JAX would halve them.
     """
 
     axes: Mapping[str, int]
     typed: bool
+    wide: bool
 
     def inside(self, shard_map: ShardMap) -> Around:
         """What is around an equation in the body of a shard_map."""
@@ -71,7 +79,7 @@ def unsharded(traced: Any) -> Callable[..., Sequence[Any]]:
 
 def around(traced: Any) -> Around:
     """What is around the equations of a program itself."""
-    return Around({}, _has_explicit_axes(traced.jaxpr))
+    return Around({}, _has_explicit_axes(traced.jaxpr), _has_wide_types(traced.jaxpr))
 
 
 def _has_explicit_axes(closed: Any) -> bool:
@@ -83,6 +91,24 @@ def _has_explicit_axes(closed: Any) -> bool:
         if getattr(variable.aval, "sharding", None) is not None
     }
     return any(jax.sharding.AxisType.Explicit in (mesh.axis_types or ()) for mesh in meshes)
+
+
+def _has_wide_types(closed: Any) -> bool:
+    """Whether some value is of a type that JAX has only where `jax_enable_x64` is set."""
+    return any(
+        jax.dtypes.canonicalize_dtype(dtype) != dtype
+        for equation in compat.equations(closed)
+        for variable in (*equation.invars, *equation.outvars)
+        if (dtype := getattr(variable.aval, "dtype", None)) is not None
+        and not jnp.issubdtype(dtype, jax.dtypes.extended)
+    )
+
+
+def _jaxpr(function: Callable[..., Any], avals: Sequence[Any], around: Around) -> Any:
+    """A function's jaxpr on arguments of these types, as they are."""
+    make = jax.make_jaxpr(function, axis_env=list(around.axes.items()))
+    with compat.types_of_64_bits() if around.wide else nullcontext():
+        return make(*avals)
 
 
 def on_one(value: Any) -> Any:
@@ -98,7 +124,10 @@ def stripped(jaxpr: Any, around: Around) -> Any:
     renamed: dict[Any, Any] = {}
 
     def now(atom: Any) -> Any:
-        return atom if isinstance(atom, core.Literal) else renamed.get(atom, atom)
+        if not isinstance(atom, core.Literal):
+            return renamed.get(atom, atom)
+        # A number of Python's is of the type that the setting says (JAX 0.9 and before).
+        return _typed_literal(atom) if around.wide else atom
 
     equations = []
     for equation in jaxpr.eqns:
@@ -112,13 +141,25 @@ def stripped(jaxpr: Any, around: Around) -> Any:
             equations.append(_instead(equation, invars, body, around))
         elif (collective := mapped_collective(name, equation.params)) is not None:
             equations.append(_instead(equation, invars, collective, around))
+        elif name in _NOT_MAPPED and around.axes:
+            equations.append(_instead(equation, invars, _in_turn(equation, around), around))
         else:
-            params = {
-                key: _stripped_value(key, value, around) for key, value in equation.params.items()
-            }
+            params = _stripped_params(equation, around)
             kept = compat.without_mesh(equation) if around.in_types else equation
             equations.append(kept.replace(invars=invars, params=params))
     return jaxpr.replace(eqns=equations, outvars=[now(atom) for atom in jaxpr.outvars])
+
+
+def _stripped_params(equation: Any, around: Around) -> dict[str, Any]:
+    return {key: _stripped_value(key, value, around) for key, value in equation.params.items()}
+
+
+def _typed_literal(literal: Any) -> Any:
+    """A literal whose value has the type that the jaxpr says."""
+    dtype = getattr(literal.aval, "dtype", None)
+    if dtype is None or not isinstance(literal.val, (bool, int, float, complex)):
+        return literal
+    return core.Literal(np.asarray(literal.val, dtype), literal.aval)
 
 
 def _stripped_value(key: str, value: Any, around: Around) -> Any:
@@ -150,7 +191,7 @@ def _retyped(closed: Any, around: Around) -> Any:
         jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
         for aval in closed.in_avals
     ]
-    return jax.make_jaxpr(core.jaxpr_as_fun(closed), axis_env=list(around.axes.items()))(*avals)
+    return _jaxpr(core.jaxpr_as_fun(closed), avals, around)
 
 
 def _instead(
@@ -158,9 +199,29 @@ def _instead(
 ) -> Any:
     """An equation that calls a function in place of another one."""
     avals = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars]
-    traced = jax.make_jaxpr(jax.jit(function), axis_env=list(around.axes.items()))(*avals)
+    traced = _jaxpr(jax.jit(function), avals, around)
     (call,) = traced.jaxpr.eqns
     return call.replace(invars=[*traced.consts, *invars], outvars=equation.outvars)
+
+
+def _in_turn(equation: Any, around: Around) -> Callable[..., list[Any]]:
+    """An equation of a single result as a function that a map calls for a block after the other."""
+    params = _stripped_params(equation, around)
+
+    @jax.custom_batching.custom_vmap
+    def call(*values: Any) -> Any:
+        return equation.primitive.bind(*values, **params)
+
+    @call.def_vmap
+    def mapped_call(size: int, is_mapped: Sequence[bool], *values: Any) -> tuple[Any, bool]:
+        def of_block(k: Any) -> Any:
+            return call(
+                *(value[k] if own else value for value, own in zip(values, is_mapped, strict=True))
+            )
+
+        return jax.lax.map(of_block, jnp.arange(size)), True
+
+    return lambda *values: [call(*values)]
 
 
 # --- shard_map ------------------------------------------------------------------------------------

@@ -71,3 +71,26 @@ def test_a_helper_s_calls_on_one_line_are_one_row():
     found = [replace(each, parts=(called(*place),)) for place in ((9, 1), (9, 8), (10, 1))]
     groups = collective_groups(Collectives(tuple(found), 8, None, differentiated=False))
     assert [(len(group.members), group.callers[0].line) for group in groups] == [(2, 9), (1, 10)]
+
+
+def test_a_line_that_all_ways_to_a_helper_end_in_tells_nothing_apart():
+    """As that of a wrapper of the user's, which calls `shard_map` on the whole step."""
+
+    def called(*places):
+        lines = tuple(SourceLocation(file, line) for file, line in places)
+        return replace(each, parts=(replace(part, callers=lines),))
+
+    def shown(*calls):
+        groups = collective_groups(Collectives(calls, 8, None, differentiated=False))
+        return [[(line.file, line.line) for line in group.callers] for group in groups]
+
+    each = collective("mlp")
+    (part,) = each.parts
+    layer, other, wrapper = ("model.py", 5), ("model.py", 9), ("wrap.py", 3)
+    assert shown(called(layer, wrapper), called(other, wrapper)) == [[layer], [other]]
+    assert shown(called(layer, wrapper), called(layer, other)) == [
+        [layer, wrapper],
+        [layer, other],
+    ]
+    assert shown(called(layer, wrapper), called(wrapper)) == [[layer, wrapper], [wrapper]]
+    assert shown(called(layer, wrapper), called()) == [[layer, wrapper], []]

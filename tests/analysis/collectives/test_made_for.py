@@ -367,6 +367,25 @@ ROOT %d = f32[8,8]{{1,0}} multiply(%k, %k)
     assert only(lines).moved_on is cut
 
 
+@pytest.mark.parametrize(("exchanged_for", "moved_on"), [("add", True), ("sub", False)])
+def test_what_is_exchanged_behind_a_gather_for_the_op_that_takes_it(
+    exchanged_for: str, moved_on: bool
+) -> None:
+    """The gather has the name of what makes the value, and its pieces that of what takes it."""
+    lines = f"""
+%p = f32[4,8]{{1,0}} parameter(0)
+%c = f32[4,8]{{1,0}} negate(%p), metadata={{op_name="jit(f)/mul"}}
+%g = f32[8,8]{{1,0}} all-gather(%c), {GROUPS}, dimensions={{0}}, {GENERATED}, metadata={{op_name="jit(f)/mul"}}
+%r = f32[2,4,8]{{2,1,0}} reshape(%g), metadata={{op_name="jit(f)/add"}}
+%e = f32[2,4,8]{{2,1,0}} all-to-all(%r), channel_id=2, replica_groups={{{{0,1}}}}, dimensions={{0}}, metadata={{op_name="jit(f)/{exchanged_for}"}}
+ROOT %d = f32[2,4,8]{{2,1,0}} add(%e, %e), metadata={{op_name="jit(f)/{exchanged_for}"}}
+"""
+    text = f"HloModule m, num_partitions=8\n\nENTRY e {{\n{lines.strip()}\n}}\n"
+    both = collectives(read_hlo(text), ()).collectives
+    (part,) = next(each for each in both if each.kind == "all-gather").parts
+    assert (part.named_after, part.moved_on) == ("value", moved_on)
+
+
 @pytest.mark.parametrize(
     ("loop", "argument", "makers"),
     [("jit(f)/dot_general", 1, ()), ("jit(f)/while", None, ((9,),))],
