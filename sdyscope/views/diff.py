@@ -79,10 +79,10 @@ def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragra
     first: dict[str, str] = {}
     for name, labels, part in _parts(diff, several=several, everything=everything):
         if not everything:
-            told = first.setdefault(_without(labels, repr(part)), name)
-            if told != name:
+            before = first.setdefault(_without(labels, repr(part)), name)
+            if before != name:
                 yield Paragraph("")
-                yield Paragraph(f"{name}: as {told}; --all shows it")
+                yield Paragraph(f"{name}: as {before}; --all shows it")
                 continue
         yield from part
     if diff.notes:
