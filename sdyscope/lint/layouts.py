@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.collectives.layout_copies import LayoutCopy, layout_copies
-from sdyscope.analysis.collectives.totals import Collective
+from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.analysis.cost.roofline import memory
 from sdyscope.analysis.cost.work import count_work
 from sdyscope.facts.lint import SIDES, LayoutCopied
+from sdyscope.graph import OpGraph
+from sdyscope.graph.summed_dims import summed_dims
 from sdyscope.lint.rule import FEW_BYTES, Sighting, rule
 from sdyscope.lint.subject import Subject
 
@@ -91,6 +93,21 @@ def _seen(
         copy.dimension,
         outermost,
         block.dimensions[outermost] % (collective.group_size or 1) == 0,
-        collective.kind == "all-gather" and part.primitive not in _WHOLE,
+        collective.kind == "all-gather"
+        and part.primitive not in _WHOLE
+        and not _is_contracted(subject.graph, part, copy.dimension),
     )
     return subject.at_part(part, collective.name, fact)
+
+
+def _is_contracted(graph: OpGraph, part: Part, dimension: int | None) -> bool:
+    """Whether an op that a tensor may be for contracts a dimension of it already."""
+    rank = len(part.shapes[0].dimensions)
+    for path in part.tags:
+        given = graph.operand_values[path[-1]]
+        for number, (node, result) in enumerate(given):
+            shape = graph.ops[node].types[result].shape or ()
+            summed = summed_dims(graph.ops[path[-1]], number, rank, len(given)) or ()
+            if len(shape) == rank and dimension in summed:
+                return True
+    return False

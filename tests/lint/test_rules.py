@@ -84,6 +84,19 @@ def test_no_dimension_is_named_that_the_axis_does_not_divide():
 
 
 @pytest.mark.compiles
+def test_what_a_product_contracts_already_is_not_advised():
+    """The batch is over the same axis, which is why the weight is gathered."""
+    program = lint_cases.program(
+        lambda x, w: jnp.einsum("bd,fd->bf", x, w),
+        lint_cases.array((64, 512), "data"),
+        lint_cases.array((4096, 512), None, "data"),
+    )
+    (finding,) = linted(program, select=["layout-copied"], compiled=True).findings
+    assert "along dimension 1" in finding.message
+    assert "contract" not in finding.hint
+
+
+@pytest.mark.compiles
 @pytest.mark.parametrize(
     ("op", "works"),
     [
