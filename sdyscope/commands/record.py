@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import click
 
 from sdyscope.commands import options
 from sdyscope.commands.command_help import Command
 from sdyscope.errors import SdyscopeError
-from sdyscope.facts.remarks import Remark
 from sdyscope.process import output
 from sdyscope.terminal.messages import tell
+
+if TYPE_CHECKING:
+    from sdyscope.facts.recorded import Record
+    from sdyscope.facts.remarks import Remark
 
 _Partitioner: TypeAlias = Literal["shardy", "gspmd", "both"]
 
@@ -97,9 +100,7 @@ def command(
     try:
         recording, run = record_run.finish(folder)
         if propagate or (propagate is None and seconds > record_run.STARTING):
-            from sdyscope.commands import record_propagation  # which takes long to import
-
-            remarks = record_propagation.keep(folder, recording, None if propagate else seconds)
+            remarks = _kept(folder, recording, None if propagate else seconds)
             recording, run = record_run.finish(folder)
     except SdyscopeError as error:
         if status == 0:
@@ -118,6 +119,17 @@ def command(
 
         output.answers().write_bytes(document.encode(recording))
     return _exit_status(status)
+
+
+def _kept(folder: Path, recording: Record, seconds: float | None) -> tuple[Remark, ...]:
+    """Keeps what propagation decides; what it says of that. A run is whole without."""
+    from sdyscope.commands import record_propagation  # which takes long to import
+
+    try:
+        return record_propagation.keep(folder, recording, seconds)
+    except SdyscopeError as error:
+        tell(f"note: What propagation decides is not kept: {error}")
+        return ()
 
 
 def _exit_status(status: int) -> int:

@@ -7,6 +7,7 @@ from importlib import metadata
 import pytest
 
 from sdyscope.commands import record_propagation, record_run
+from sdyscope.errors import TargetError
 from sdyscope.facts.recorded import SCHEMA, read_record
 from sdyscope.facts.remarks import Remark
 from sdyscope.stages.propagated.recording_child import KeptAnswer
@@ -133,3 +134,15 @@ def test_a_twentieth_of_the_script_s_time_or_what_is_asked_for(
     assert ("not of those of JAX 0.1.0" in " ".join(done.err.split())) == (
         options == ("--propagate",)
     )
+
+
+def test_a_run_is_whole_without(sdyscope, tmp_path, monkeypatch):
+    def keep(folder, record, seconds):
+        raise TargetError("It can't be written: No space left on device.", file=folder)
+
+    monkeypatch.setattr(record_propagation, "keep", keep)
+    words = ("--propagate", "--", sys.executable, "-c", "")
+    done = sdyscope("record", "-o", tmp_path / "run", *words)
+    assert done.status == 0
+    assert "What propagation decides is not kept: " in done.err
+    assert "No space left on device" in done.err

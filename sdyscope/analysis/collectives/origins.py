@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes
+from sdyscope.analysis.collectives.axes import axes_of_op
 from sdyscope.analysis.collectives.communications import REMADE, Communications
 from sdyscope.analysis.collectives.made_for import FORMING
 from sdyscope.analysis.collectives.origin_fits import NO_FIT
@@ -241,33 +242,37 @@ class _Search:
         """The collective of the program that it is, in a `shard_map`."""
         part = transfer.part
         op = next((op for op in transfer.ops if kind_of(op) in PROGRAM), None)
-        followed = op is None
-        if op is None:
-            op = self.written_near(transfer)
-        elif part.is_followed:
-            return None
-        if op is None:
+        near = self.written_near(transfer) if op is None else []
+        if (op is None and not near) or (op is not None and part.is_followed):
             return None
         again = is_recomputed(part.scope)
-        backward = part.phase == "backward" and not again
-        return replace(origin_at("program", op), backward=backward, followed=followed)
+        return replace(
+            origin_at("program", op or near[0]),
+            backward=part.phase == "backward" and not again,
+            followed=op is None,
+            uncertain=len(near) > 1,
+        )
 
-    def written_near(self, transfer: Transfer) -> Op | None:
-        """The collective of the program that XLA has under another op's name.
+    def written_near(self, transfer: Transfer) -> list[Op]:
+        """The nearest collectives of the program that XLA can have under another op's name.
 
         Where a `shard_map` is manual on the axes XLA's partitioner adds none, and its later passes
         write the program's own anew: TPUs make an all-reduce of a product of it and of the
-        reduce-scatter behind.
+        reduce-scatter behind. They are over the same axes.
         """
         names, manual = {axis.name for axis in transfer.axes}, self.around.boundaries.manual_axes
         if not transfer.ops or any(not names <= manual.get(op.id, set()) for op in transfer.ops):
-            return None
-        kinds = _WRITTEN_AS.get(transfer.kind, ())
-        for ring in self.around.rings(transfer.ops):
-            near = [op for op in ring if kind_of(op) in kinds]
-            if near:
-                return near[0]
-        return None
+            return []
+        kinds, axes = _WRITTEN_AS.get(transfer.kind, ()), {*(transfer.collective.axes or ())}
+        rings = (
+            [
+                op
+                for op in ring
+                if kind_of(op) in kinds and {*(axes_of_op(op, self.decided.mesh) or ())} == axes
+            ]
+            for ring in self.around.rings(transfer.ops)
+        )
+        return next(filter(None, rings), [])
 
     def known(self, ops: Sequence[Op], transfer: Transfer) -> CollectiveOrigin | None:
         """Why, where what XLA does for the ops says that before their shardings are compared."""

@@ -514,7 +514,7 @@ class _Reader:
         if name == "stablehlo.scatter":
             self.unruled.add(name)
             makers = map(owner, operation.operands)
-            return any(maker is not None and maker.name == "sdy.all_slice" for maker in makers)
+            return any(maker is not None and maker.name == _SLICE for maker in makers)
         text = self.values.text(operation.attributes["sdy.sharding_rule"])
         if " permutation={" not in text and not text.endswith(", custom>"):
             return False

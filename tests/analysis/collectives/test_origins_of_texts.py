@@ -244,6 +244,35 @@ ROOT %m = f32[8,6]{{1,0}} all-reduce(%d), channel_id=1, {COLUMNS}, to_apply=%add
         assert origin_text(origin) == "the program itself calls reduce_scatter (op followed)"
 
 
+@pytest.mark.parametrize(("axes", "op"), [("data", ""), ("model", "psum")])
+def test_it_is_one_over_the_same_axes(axes: str, op: str) -> None:
+    """The nearest may be over others, and then it is none."""
+
+    def step(x: Any, w: Any) -> Any:
+        over = jax.shard_map(
+            lambda x, w: jax.lax.psum(jnp.sin(jax.lax.psum(x @ w, "data")), axes),
+            mesh=compat.abstract_mesh(MESH),
+            in_specs=(P(None, "model"), P("model")),
+            out_specs=P(),
+            check_vma=False,
+        )
+        return over(x, w)
+
+    origin = origin_of(
+        step,
+        (abstract((8, 8)), abstract((8, 6))),
+        f"""
+%p = f32[8,4]{{1,0}} parameter(0)
+%q = f32[4,6]{{1,0}} parameter(1)
+%d = f32[8,6]{{1,0}} dot(%p, %q), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ROOT %m = f32[8,6]{{1,0}} all-reduce(%d), channel_id=1, {COLUMNS}, to_apply=%add
+""",
+        {"d": "dot_general", "m": "dot_general"},
+    )
+    assert (origin.kind == "program") is bool(op)
+    assert not op or origin.op == op
+
+
 def test_what_is_returned_as_it_is_needs_nothing() -> None:
     """What a `shard_map` makes of what it takes is only a form: that is followed to the result."""
 
