@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +25,10 @@ from sdyscope.stages.audit.facts import (
     AuditedMove,
     AuditedOp,
     AuditRequest,
-    Layout,
 )
-from sdyscope.stages.audit.hlo_dump import (
-    DumpedHlo,
-    DumpedInstruction,
-    collectives,
-    layout,
-    moved,
-    shapes,
-)
-from sdyscope.stages.audit.names import TAG, named_ops, opcodes_of, types_of
+from sdyscope.stages.audit.hlo_dump import DumpedHlo, collectives, moved
+from sdyscope.stages.audit.laid_out import LaidOut, Layouts, laid_out
+from sdyscope.stages.audit.names import TAG, named_ops
 from sdyscope.stages.audit.takers import Takers
 from sdyscope.stages.audit.ways import Laid, Ways
 from sdyscope.stages.compile_options import compile_options, compiled_with, memory_statistics
@@ -172,30 +164,6 @@ def _compile(
     return memory_statistics(executable)
 
 
-class _Layouts:
-    """Numbers layouts, each text and rank once."""
-
-    def __init__(self) -> None:
-        self.layouts: list[Layout] = []
-        self._known: dict[tuple[str, int], int] = {}
-
-    def of(self, text: str, rank: int) -> int:
-        key = text, rank
-        if key not in self._known:
-            self._known[key] = len(self.layouts)
-            self.layouts.append(layout(text, rank, compat.hlo))
-        return self._known[key]
-
-    def each(self, instruction: DumpedInstruction) -> list[int]:
-        """Of each array of an instruction's type."""
-        arrays = shapes(instruction.type)
-        texts = [instruction.sharding] * len(arrays)
-        if instruction.sharding.startswith("{{"):
-            parts = compat.hlo.HloSharding.from_string(instruction.sharding).tuple_elements()
-            texts = [str(part) for part in parts]
-        return [self.of(text, len(dims)) for text, (_, dims) in zip(texts, arrays, strict=True)]
-
-
 def _read(
     folder: Path,
     asked: AuditRequest,
@@ -207,31 +175,13 @@ def _read(
     # Of several propagations the last counts: names begin with the number of the pass.
     before = sorted(folder.glob(_BEFORE_PARTITIONING[asked.shardy]))
     final = sorted(folder.glob(_FINAL))
-    layouts = _Layouts()
-    values: dict[int, list[list[int]]] = defaultdict(list)
-    resharded: dict[int, list[list[int]]] = {}
-    carried: dict[int, list[list[int]]] = defaultdict(list)
+    layouts = Layouts()
+    laid = LaidOut()
     arguments: list[int] = []
     results: list[int] = []
     if before:
         module = DumpedHlo.parse(before[-1].read_text(), compat.hlo)
-        copies: dict[int, list[DumpedInstruction]] = defaultdict(list)
-        makers: dict[int, list[str]] = defaultdict(list)
-        for instruction in module.instructions.values():
-            for number in named_ops(instruction.op_name):
-                places = _places(instruction, ops[number]) if number < len(ops) else []
-                if not places:
-                    if instruction.opcode == "copy":
-                        copies[number].append(instruction)
-                    continue
-                makers[number].append(instruction.name)
-                values[number].append(_at(places, layouts.each(instruction)))
-                if instruction.opcode == "while":
-                    inside = module.computations[module.body(instruction)]
-                    (given,) = (each for each in inside if each.opcode == "parameter")
-                    carried[number].append(_at(places, layouts.each(given)))
-        for number, instructions in copies.items():
-            resharded[number] = _copied(makers[number], instructions, layouts)
+        laid = laid_out(module, ops, layouts)
         arguments = [
             number for parameter in module.parameters for number in layouts.each(parameter)
         ]
@@ -244,15 +194,18 @@ def _read(
         takers = None
         moved_in = parsed_partitioned(partitioned[-1]) if asked.moves and partitioned else None
         if moved_in is not None:
-            laid = Laid(ops, _alike(values, layouts), [layouts.layouts[at] for at in arguments])
-            ways = Ways(moved_in, asked.num_partitions, laid)
+            alike = laid.alike(layouts)
+            known = Laid(ops, alike, [layouts.layouts[at] for at in arguments])
+            ways = Ways(moved_in, asked.num_partitions, known)
             takers = Takers(moved_in, asked.num_partitions, ways)
         for collective in collectives(compiled, asked.num_partitions):
             numbers = [number for number in named_ops(collective.scopes[0]) if number < len(ops)]
             scopes = [names[number] for number in numbers]
             along = collective.along
             if collective.kind == "collective-permute" and collective.is_of_result:
-                own = {at for number in numbers for each in values.get(number, ()) for at in each}
+                own = {
+                    at for number in numbers for each in laid.values.get(number, ()) for at in each
+                }
                 along = moved(collective.groups, [layouts.layouts[at] for at in own if at >= 0])
             moves: list[AuditedMove] = []
             if takers is not None and collective.kind not in SUMS:
@@ -268,9 +221,9 @@ def _read(
         refused,
         ops,
         layouts.layouts,
-        dict(values),
-        resharded,
-        dict(carried),
+        dict(laid.values),
+        laid.resharded,
+        dict(laid.carried),
         arguments,
         results,
         before[-1].name if before else "",
@@ -291,51 +244,3 @@ def parsed_partitioned(dump: Path) -> DumpedHlo | None:
         if "layout constraint" not in str(error):
             raise
         return None
-
-
-def _alike(values: dict[int, list[list[int]]], layouts: _Layouts) -> dict[int, Layout]:
-    """The layouts of ops with one result that have the same wherever XLA has them."""
-    return {
-        number: layouts.layouts[own[0]]
-        for number, instances in values.items()
-        if all(each == instances[0] for each in instances)
-        and len(own := instances[0]) == 1
-        and own[0] >= 0
-    }
-
-
-def _copied(
-    makers: Sequence[str], copies: Iterable[DumpedInstruction], layouts: _Layouts
-) -> list[list[int]]:
-    """The layouts that what each instruction makes is copied to.
-
-    A copy of a copy is one of what that is of; of another op, which XLA put in between, it is taken
-    to be of each.
-    """
-    copied: list[list[int]] = [[] for _ in makers]
-    of: dict[str, tuple[int, ...]] = {name: (place,) for place, name in enumerate(makers)}
-    for copy in copies:
-        places = of.get(copy.operands[0], tuple(range(len(makers))))
-        of[copy.name] = places
-        for place in places:
-            copied[place] += layouts.each(copy)
-    return copied
-
-
-def _places(instruction: DumpedInstruction, op: AuditedOp) -> list[int]:
-    """Where an instruction that is an op has its results; -1 for what is not known.
-
-    Nothing where it is another op, one that was made on the way.
-    """
-    mine, theirs = list(types_of(op)), shapes(instruction.type)
-    if instruction.opcode not in opcodes_of(op):
-        return []
-    if instruction.opcode == "while":
-        # What never changes is put behind the rest: only a type that there is once is told apart.
-        alone = [type_ for type_ in mine if mine.count(type_) == theirs.count(type_) == 1]
-        return [theirs.index(type_) if type_ in alone else -1 for type_ in mine]
-    return list(range(len(mine))) if mine == theirs else []
-
-
-def _at(places: list[int], layouts: list[int]) -> list[int]:
-    return [place if place < 0 else layouts[place] for place in places]

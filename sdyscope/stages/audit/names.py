@@ -13,12 +13,17 @@ TAGGED = re.compile(r"audit(\d+)\.")
 
 #: HLO's names of ops, where they are not StableHLO's with other dashes.
 _OPCODES = {
-    "broadcast_in_dim": ("broadcast",),
+    # One that only adds dimensions of one element.
+    "broadcast_in_dim": ("broadcast", "reshape"),
     "dot_general": ("dot",),
     "case": ("conditional",),
     "if": ("conditional",),
+    "optimization_barrier": ("opt-barrier",),
     "sharding_constraint": ("copy",),
+    "square": ("multiply",),
 }
+#: Ops of which XLA exchanges the operands as it likes.
+_COMMUTING = frozenset({"add", "and", "maximum", "minimum", "multiply", "or", "xor"})
 _ELEMENTS = {"i1": "pred", "index": "s64"}
 
 
@@ -36,6 +41,11 @@ def opcodes_of(op: AuditedOp) -> tuple[str, ...]:
     # GSPMD's constraints become copies.
     kind = "sharding_constraint" if op.target == "Sharding" else op.kind.rpartition(".")[2]
     return _OPCODES.get(kind, (kind.replace("_", "-"),))
+
+
+def commutes(op: AuditedOp) -> bool:
+    """Whether XLA may have its operands in another order."""
+    return op.kind.rpartition(".")[2] in _COMMUTING
 
 
 def types_of(op: AuditedOp) -> Iterator[tuple[str, tuple[int, ...]]]:
