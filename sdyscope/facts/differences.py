@@ -376,7 +376,8 @@ class PropagatedDiff(Summarized):
         other_types: how many of both have another dtype or size in the second of two programs.
         only_a: how many values only the first of two programs has.
         only_b: how many values only the second has.
-        not_compared: values of the first module that could not be compared, by reason.
+        not_compared: values of the first module that could not be compared, by reason; of two
+            programs, of those that both have.
         beginnings: the differences, by where they begin, the largest tensors first.
         propagation_a: by whom the first side was propagated, and how much that is worth.
         propagation_b: the same of the second.

@@ -123,6 +123,8 @@ class _Comparison:
     def compare(self, ours: PropagatedValue) -> None:
         other = self.pairs.get(ours.id)
         theirs = None if other is None else self.b.propagated.values.get(other)
+        if other is None and self.across == "programs":
+            return  # One of those that only the first has.
         if theirs is None:
             self.leave("absent", self.b.label)
         elif ours.fate == "not partitioned" or theirs.fate == "not partitioned":
