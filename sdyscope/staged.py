@@ -459,7 +459,7 @@ class Staged(Once):
     ) -> Propagated:
         """What propagation decides; what another JAX lowered, its own might decide otherwise."""
         doubt = self.propagated_by_another(chosen)
-        if doubt is not None and not by_xla and not conservative:
+        if doubt is not None and not conservative and (chosen == "gspmd" or not by_xla):
             propagated = self._propagated_in_run(chosen)
             if propagated is not None:
                 return propagated
@@ -467,7 +467,7 @@ class Staged(Once):
         if doubt is None:
             return propagated
         notes = propagated.notes
-        if chosen == "shardy" and not conservative:
+        if chosen in (self.recorded or ("shardy",)) and not conservative:
             notes = (*notes, Remark("propagation can be kept", doubt.said))
         return replace(propagated, doubts=(doubt, *propagated.doubts), notes=notes)
 

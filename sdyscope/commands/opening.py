@@ -691,7 +691,7 @@ def _read_recorded(
     if compiled is not None:
         inspection.recorded[program.partitioner] = compiled
     if program.propagated is not None:
-        inspection.recorded_propagations["shardy"] = folder / program.propagated
+        inspection.recorded_propagations[program.partitioner] = folder / program.propagated
     return inspection
 
 

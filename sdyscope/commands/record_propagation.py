@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 
 from sdyscope.commands.record_run import STARTING, lines_file, write_line
-from sdyscope.facts.program import Versions
+from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.recorded import PROPAGATED, Record, RecordedProgram
 from sdyscope.facts.remarks import Remark
 from sdyscope.process.output import make_folder, write_atomically
 from sdyscope.process.worker import Worker, WorkerDiedError
-from sdyscope.stages.propagated.recording_child import KeptAnswer
+from sdyscope.stages.propagated.recording_child import KeptAnswer, ToKeep
 from sdyscope.words.counts import sentence
 
 #: Bytes of a module's text that are propagated in a second: the reference transformer of 40 layers
@@ -29,9 +29,8 @@ _PATIENCE = 20.0
 def keep(folder: Path, record: Record, seconds: float | None) -> tuple[Remark, ...]:
     """Propagates the programs of a run in a process of its own, those of large modules first.
 
-    Of programs that another JAX than sdyscope's own ran there is nothing to keep, nor of JAX's own
-    functions, and of those that were lowered for GSPMD alone, whose propagation is part of a
-    compile.
+    Each under the partitioner that it ran under. Of programs that another JAX than sdyscope's own
+    ran there is nothing to keep, nor of JAX's own functions.
 
     Args:
         folder: the run's folder.
@@ -45,7 +44,8 @@ def keep(folder: Path, record: Record, seconds: float | None) -> tuple[Remark, .
         TargetError: the folder can't be written.
     """
     own = Versions(_installed("jax"), _installed("jaxlib"))
-    sizes = {file: (folder / file).stat().st_size for file in _programs(record, own)}
+    under = dict(_programs(record, own))
+    sizes = {file: (folder / file).stat().st_size for file in under}
     left = None if seconds is None else seconds - STARTING
     programs: list[str] = []
     for file in sorted(sizes, key=sizes.__getitem__, reverse=True):
@@ -67,7 +67,8 @@ def keep(folder: Path, record: Record, seconds: float | None) -> tuple[Remark, .
     make_folder(folder / PROPAGATED)
     for file in programs:
         patience = _PATIENCE * (STARTING + sizes[file] / _BYTES_A_SECOND)
-        answer = _asked(worker, folder / file, patience)
+        asked = ToKeep(str((folder / file).resolve()), under[file])
+        answer = _asked(worker, asked, patience)
         name = hashlib.sha256(answer.kept).hexdigest()[:16] if answer.kept else ""
         if name:
             write_atomically(folder / PROPAGATED / f"{name}.json", answer.kept)
@@ -87,27 +88,26 @@ def keep(folder: Path, record: Record, seconds: float | None) -> tuple[Remark, .
     return remarks
 
 
-def _programs(record: Record, own: Versions) -> Iterator[str]:
-    """The files of the modules that are to be propagated, each once."""
-    yield from dict.fromkeys(
-        program.modules["shardy"] for program in record.own if _is_to_keep(program, own)
-    )
+def _programs(record: Record, own: Versions) -> Iterator[tuple[str, Partitioner]]:
+    """The files of the modules that are to be propagated, and under which partitioner."""
+    for program in record.own:
+        if _is_to_keep(program, own):
+            yield program.modules[program.partitioner], program.partitioner
 
 
 def _is_to_keep(program: RecordedProgram, own: Versions) -> bool:
     return (
         program.versions == own
-        and "shardy" in program.modules
+        and program.partitioner in program.modules
         and program.propagated is None
         and (program.devices or 0) != 1
     )
 
 
-def _asked(worker: Worker, file: Path, patience: float) -> KeptAnswer:
+def _asked(worker: Worker, asked: ToKeep, patience: float) -> KeptAnswer:
     try:
-        return msgspec.msgpack.decode(
-            worker.ask(str(file.resolve()).encode(), patience), type=KeptAnswer
-        )
+        answer = worker.ask(msgspec.msgpack.encode(asked), patience)
+        return msgspec.msgpack.decode(answer, type=KeptAnswer)
     except WorkerDiedError as died:
         return KeptAnswer(failed=sentence(f"its process ended with {died.how}"))
     except OSError as error:

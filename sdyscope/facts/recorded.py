@@ -172,8 +172,8 @@ class RecordedProgram:
         processes: names of the processes it was seen in.
         versions: the JAX that lowered it.
         compiled: what its own compiler made of it; null where that was not recorded.
-        propagated: file with what the JAX that lowered it propagates under Shardy, in the folder;
-            null where that was not kept.
+        propagated: file with what the JAX that lowered it propagates under its partitioner, in the
+            folder; null where that was not kept.
     """
 
     label: str
@@ -521,7 +521,7 @@ def _programs(
     programs = []
     for (_, name), lines in seen.items():
         program = _program(name, lines, versions)
-        kept = propagated.get((_module(program, "shardy"), program.versions))
+        kept = propagated.get((_module(program, program.partitioner), program.versions))
         if kept is not None and kept.file:
             program = replace(program, propagated=f"{PROPAGATED}/{kept.file}.json")
         elif kept is not None:

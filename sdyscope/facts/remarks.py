@@ -182,10 +182,10 @@ class PropagationSource:
     """What a propagation was taken from.
 
     Attributes:
-        kind: Shardy's passes in this process, in that of another JAX, or as a recorded run's own
-            JAX ran them; the dump of XLA's compiler; or the lowered module, as XLA does not
+        kind: Shardy's passes in this process, in that of another JAX, or what a recorded run's own
+            JAX made of it; the dump of XLA's compiler; or the lowered module, as XLA does not
             propagate for one partition.
-        jax: whose passes.
+        jax: whose passes, or whose compiler.
         devices: for how many CPU devices XLA compiled.
         dump: name of the dump.
     """

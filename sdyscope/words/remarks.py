@@ -366,6 +366,11 @@ def propagation_source_clause(source: PropagationSource) -> str:
         case "passes elsewhere":
             return f"Shardy's passes of JAX {source.jax}, run in its own process"
         case "recorded":
+            if source.devices:
+                return (
+                    f"XLA's dump of a compile for {source.devices} CPU devices by JAX "
+                    f"{source.jax}, when it was recorded"
+                )
             return f"Shardy's passes of JAX {source.jax}, run when it was recorded"
         case "dump":
             return f"XLA's dump of a compile for {source.devices} CPU devices"

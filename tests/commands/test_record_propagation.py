@@ -3,6 +3,7 @@
 import json
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -41,7 +42,7 @@ PROGRAMS = {
     "large": (2_500_000, OWN, {}),
     "middle": (900_000, OWN, {}),
     "own": (1_000, OWN, {"by_jax": True}),
-    "hlo": (1_000, OWN, {"partitioner": "gspmd"}),
+    "hlo": (900, OWN, {"partitioner": "gspmd"}),
     "other": (1_000, OTHER, {}),
 }
 
@@ -51,8 +52,10 @@ def asked(monkeypatch):
     """The programs that were propagated, in order; `middle` can't be."""
     names = []
 
-    def answer(worker, file, patience):
+    def answer(worker, asked, patience):
+        file = Path(asked.file)
         names.append(file.stem)
+        assert asked.partitioner == PROGRAMS[file.stem][2].get("partitioner", "shardy")
         assert patience > file.stat().st_size / 1e6
         failed = file.stem == "middle"
         return KeptAnswer(failed="It is odd.") if failed else KeptAnswer(file.stem.encode())
@@ -64,10 +67,10 @@ def asked(monkeypatch):
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [
-        (None, ["large", "middle", "small"]),
-        (60.0, ["large", "middle", "small"]),
-        (3.0, ["middle", "small"]),
-        (1.1, ["small"]),
+        (None, ["large", "middle", "small", "hlo"]),
+        (60.0, ["large", "middle", "small", "hlo"]),
+        (3.0, ["middle", "small", "hlo"]),
+        (1.1, ["small", "hlo"]),
         (1.0, []),
     ],
 )
@@ -87,6 +90,7 @@ def test_what_is_kept_is_found_again_by_the_jax_that_made_it(asked, tmp_path):
     assert {name: (tmp_path / file).read_bytes() for name, file in kept.items()} == {
         "large": b"large",
         "small": b"small",
+        "hlo": b"hlo",
     }
     assert remark_texts(record.problems) == (
         "What propagation decides for middle is not kept: It is odd.",
@@ -104,7 +108,8 @@ def test_what_is_kept_is_found_again_by_the_jax_that_made_it(asked, tmp_path):
     # The same module of another JAX is not what this one propagates.
     lines = tmp_path / "processes" / "p0.jsonl"
     lines.write_text(lines.read_text().replace(OWN["jaxlib"], "0.1.0"))
-    assert not any(p.propagated for p in read_record(tmp_path).programs)
+    kept = [program.name for program in read_record(tmp_path).programs if program.propagated]
+    assert kept == ["hlo"]
 
 
 @pytest.mark.parametrize(

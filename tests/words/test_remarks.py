@@ -92,6 +92,11 @@ def test_what_a_propagation_was_taken_from():
     assert propagation_source_text(passes) == "Shardy's passes of JAX 0.10.2, run here."
     whole = PropagationSource("lowered module")
     assert propagation_source_clause(whole) == "the lowered module"
+    kept = PropagationSource("recorded", jax="0.10.2", devices=8)
+    assert propagation_source_clause(kept) == (
+        "XLA's dump of a compile for 8 CPU devices by JAX 0.10.2, when it was recorded"
+    )
+
     assert (
         propagation_source_text(whole)
         == "The lowered module: for one partition XLA does not propagate."

@@ -1,8 +1,8 @@
 """The propagation that a recorded run's own JAX decides, kept in a file that any other JAX reads.
 
-It is the module after Shardy's passes in MLIR's text form, each op with its tag, and what Shardy
-wrote down of where axes come from. Another JAX's bindings need not read that text, and number the
-ops of the lowered module as the run's own did.
+It is the module after Shardy's passes, or after GSPMD's as XLA dumps it, in MLIR's text form, each
+op with its tag; and what Shardy wrote down of where axes come from. Another JAX's bindings need not
+read that text, and number the ops of the lowered module as the run's own did.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from sdyscope.errors import CompilerError, TargetError
+from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated
 from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.graph import OpGraph, build, read_text
@@ -26,6 +27,7 @@ from sdyscope.stages.propagated.debug_info import WrittenDown
 from sdyscope.stages.propagated.debug_info_child import DebugInfoAnswer
 from sdyscope.stages.propagated.propagate import decide, propagated_of
 from sdyscope.stages.propagated.propagated_text import propagated_text
+from sdyscope.stages.propagated.xla_dump import decided_by_xla, propagated_of_dump
 
 SCHEMA: Literal["sdyscope.propagation/1"] = "sdyscope.propagation/1"
 
@@ -36,9 +38,12 @@ class RecordedPropagation(msgspec.Struct, kw_only=True, frozen=True):
     Attributes:
         schema: name and version of this form.
         jax: version of the JAX that propagated.
+        partitioner: under which.
         nodes: how many nodes the op graph of the lowered module has, which the tags name.
         module: the module after propagation, with the tags of the lowered module's ops.
         doubts: why XLA might decide otherwise.
+        devices: under GSPMD, for how many CPU devices XLA compiled.
+        refusal: what XLA then said of the module, likewise.
         answer: what Shardy wrote down; null where it wrote nothing.
         has_origins: whether that is with origins.
         notes: why it is not, or why there is nothing.
@@ -46,39 +51,62 @@ class RecordedPropagation(msgspec.Struct, kw_only=True, frozen=True):
 
     schema: Literal["sdyscope.propagation/1"] = SCHEMA
     jax: str
+    partitioner: Partitioner = "shardy"
     nodes: int
     module: str
     doubts: tuple[Remark, ...] = ()
+    devices: int = 0
+    refusal: str = ""
     answer: DebugInfoAnswer | None = None
     has_origins: bool = False
     notes: tuple[Remark, ...] = ()
 
 
-def recorded_propagation(lowered: LoweredModule, graph: OpGraph) -> bytes:
+def recorded_propagation(
+    lowered: LoweredModule, graph: OpGraph, partitioner: Partitioner = "shardy"
+) -> bytes:
     """What this JAX decides for every value of a module, to be kept in a file.
 
     Args:
-        lowered: the module, with Shardy's shardings.
+        lowered: the module, with the partitioner's shardings.
         graph: its op graph.
+        partitioner: who propagates.
 
     Raises:
-        CompilerError: as of ``propagate``.
+        CompilerError: as of ``propagate``, and under GSPMD of ``propagated_by_xla``.
     """
     with no_collection():
-        decided = decide(lowered, graph)
-        module = str(decided.module.operation.get_asm(enable_debug_info=True, use_local_scope=True))
-        written = decided.written()
-    return msgspec.json.encode(
-        RecordedPropagation(
+        kept = partial(
+            RecordedPropagation,
             jax=compat.version(),
+            partitioner=partitioner,
             nodes=len(graph.ops),
-            module=module,
-            doubts=decided.doubts,
-            answer=written.answer,
-            has_origins=written.has_origins,
-            notes=written.notes,
         )
-    )
+        if partitioner == "gspmd":
+            dumped = decided_by_xla(lowered, graph, partitioner)
+            return msgspec.json.encode(
+                kept(
+                    module=_text(dumped.module),
+                    devices=dumped.source.devices,
+                    refusal=dumped.refusal,
+                )
+            )
+        decided = decide(lowered, graph)
+        module = _text(decided.module)
+        written = decided.written()
+        return msgspec.json.encode(
+            kept(
+                module=module,
+                doubts=decided.doubts,
+                answer=written.answer,
+                has_origins=written.has_origins,
+                notes=written.notes,
+            )
+        )
+
+
+def _text(module: Any) -> str:
+    return str(module.operation.get_asm(enable_debug_info=True, use_local_scope=True))
 
 
 def read_propagation(file: Path, lowered: LoweredModule, graph: OpGraph) -> Propagated | None:
@@ -104,11 +132,22 @@ def read_propagation(file: Path, lowered: LoweredModule, graph: OpGraph) -> Prop
         after, text = _read(kept.module)
         if not _has_its_main(after, graph):
             return None
+        source = PropagationSource("recorded", jax=kept.jax, devices=kept.devices)
+        if kept.partitioner == "gspmd":
+            return propagated_of_dump(
+                lowered,
+                graph,
+                after,
+                kept.partitioner,
+                source=source,
+                refusal=kept.refusal,
+                read_text=text,
+            )
         return propagated_of(
             lowered,
             graph,
             after,
-            source=PropagationSource("recorded", jax=kept.jax),
+            source=source,
             doubts=kept.doubts,
             written=lambda: WrittenDown(kept.answer, kept.has_origins, kept.notes),
             read_text=text,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.program import Partitioner
 from sdyscope.graph import build
 from sdyscope.process import worker
 from sdyscope.stages.lowered.read import read
@@ -23,17 +24,30 @@ class KeptAnswer(msgspec.Struct, array_like=True):
     failed: str = ""
 
 
-def _answer(file: str) -> KeptAnswer:
+class ToKeep(msgspec.Struct, array_like=True):
+    """A program to propagate.
+
+    Attributes:
+        file: the path of its module.
+        partitioner: whose propagation.
+    """
+
+    file: str
+    partitioner: Partitioner
+
+
+def _answer(asked: ToKeep) -> KeptAnswer:
     try:
-        lowered = read(file)
+        lowered = read(asked.file)
         if lowered.module is None:
             return KeptAnswer(failed="MLIR's bindings could not read it.")
-        return KeptAnswer(recorded_propagation(lowered, build(lowered.module)))
+        graph = build(lowered.module)
+        return KeptAnswer(recorded_propagation(lowered, graph, asked.partitioner))
     except SdyscopeError as error:
         return KeptAnswer(failed=error.message)
 
 
 def serve() -> None:
-    """Answers requests, each the path of a module's file, until the parent ends."""
-    encoder = msgspec.msgpack.Encoder()
-    worker.serve(lambda request: encoder.encode(_answer(request.decode())))
+    """Answers requests, each what is to be kept, until the parent ends."""
+    decode, encode = msgspec.msgpack.Decoder(ToKeep).decode, msgspec.msgpack.encode
+    worker.serve(lambda request: encode(_answer(decode(request))))

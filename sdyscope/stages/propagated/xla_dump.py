@@ -12,6 +12,7 @@ import io
 import json
 import os
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,6 +60,22 @@ _KNOWN_CALLS = frozenset(
 _worker = Worker(f"from {__package__} import xla_child; xla_child.serve()")
 
 
+class XlaModule(NamedTuple):
+    """A module after the propagation of XLA's compiler.
+
+    Attributes:
+        module: the ``ir.Module`` after propagation, with the tags of the lowered module's ops.
+        graph: its op graph.
+        source: what it was taken from.
+        refusal: what XLA then said of the module, where it did; empty otherwise.
+    """
+
+    module: Any
+    graph: OpGraph
+    source: PropagationSource
+    refusal: str
+
+
 class Dump(NamedTuple):
     """What XLA wrote down after propagation.
 
@@ -91,10 +108,28 @@ def propagated_by_xla(
             or there are more partitions than its CPU client takes.
     """
     chosen = partitioner or lowered.compiled_under
-    count = max(lowered.num_devices, num_partitions(graph))
-    if count == 1:
+    if _partitions(lowered, graph) == 1:
         return _one_partition(lowered, graph, chosen)
-    if chosen == "gspmd" and any(
+    decided = decided_by_xla(lowered, graph, chosen)
+    return propagated_of_dump(
+        lowered,
+        graph,
+        decided.graph,
+        chosen,
+        source=decided.source,
+        refusal=decided.refusal,
+        read_text=partial(propagated_text, decided.module),
+    )
+
+
+def decided_by_xla(lowered: LoweredModule, graph: OpGraph, partitioner: Partitioner) -> XlaModule:
+    """Has XLA compile a module for several CPU devices until it is propagated.
+
+    Raises:
+        CompilerError: as of ``propagated_by_xla``.
+    """
+    count = _partitions(lowered, graph)
+    if partitioner == "gspmd" and any(
         op.call_target == CUSTOM_PARTITIONING for op in graph.operations()
     ):
         raise CompilerError(
@@ -102,26 +137,55 @@ def propagated_by_xla(
             "another process can't do.",
             hint="Use --partitioner shardy, and give custom_partitioning a sharding_rule.",
         )
-    dump = xla_dump(tag(lowered.module, graph), graph, chosen, count)
-    after, module = read_dump(dump, chosen, lowered.context)
+    dump = xla_dump(tag(lowered.module, graph), graph, partitioner, count)
+    after, module = read_dump(dump, partitioner, lowered.context)
+    source = PropagationSource("dump", devices=count, dump=dump.name)
+    return XlaModule(module, after, source, dump.refusal)
+
+
+def propagated_of_dump(
+    lowered: LoweredModule,
+    graph: OpGraph,
+    after: OpGraph,
+    partitioner: Partitioner,
+    *,
+    source: PropagationSource,
+    refusal: str,
+    read_text: Callable[[], str],
+) -> Propagated:
+    """The values of a lowered module in what XLA made of it.
+
+    Args:
+        lowered: the module.
+        graph: its op graph.
+        after: op graph of the module after propagation, with the tags of ``graph``.
+        partitioner: who propagated.
+        source: what that was taken from.
+        refusal: what XLA then said of the module; empty where it did not.
+        read_text: writes the module after propagation for people.
+    """
     alignment = align(graph, after)
-    values, counts, notes = aligned_values(alignment, graph, after, count)
+    values, counts, notes = aligned_values(alignment, graph, after, _partitions(lowered, graph))
     if lowered.platforms and "cpu" not in lowered.platforms:
         notes = (
             Remark("simplified before", lowered.platforms[0]),
             *notes,
         )
     return Propagated(
-        partitioner=chosen,
-        source=PropagationSource("dump", devices=count, dump=dump.name),
+        partitioner=partitioner,
+        source=source,
         graph=after,
         values=values,
         counts=counts,
-        refusal=dump.refusal,
+        refusal=refusal,
         not_aligned=tuple(sorted(alignment.retyped)),
         notes=notes,
-        read_text=partial(propagated_text, module),
+        read_text=read_text,
     )
+
+
+def _partitions(lowered: LoweredModule, graph: OpGraph) -> int:
+    return max(lowered.num_devices, num_partitions(graph))
 
 
 def _one_partition(lowered: LoweredModule, graph: OpGraph, partitioner: Partitioner) -> Propagated:

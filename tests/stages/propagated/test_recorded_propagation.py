@@ -17,16 +17,17 @@ from sdyscope.stages.propagated.recorded_propagation import (
     read_propagation,
     recorded_propagation,
 )
+from sdyscope.stages.propagated.xla_dump import propagated_by_xla
 from sdyscope.values.mesh import Mesh, MeshAxis
 
 #: A JAX before 0.9 does not trace these.
 NEWER = {"shard_map_partial"} if compat.version_tuple() < (0, 9) else set()
 
 
-def recorded(name):
+def recorded(name, partitioner="shardy"):
     """A program as a recording has it: the text of its module, read again."""
     mesh = compat.abstract_mesh(Mesh((MeshAxis("data", 4), MeshAxis("model", 2))))
-    lowered = Inspection(USER_PROGRAMS[name](mesh), ("shardy",)).lowered["shardy"]
+    lowered = Inspection(USER_PROGRAMS[name](mesh), (partitioner,)).lowered[partitioner]
     read = read_bytes(lowered.text().encode())
     return read, build(read.module)
 
@@ -65,6 +66,26 @@ def test_it_is_what_was_decided(name, tmp_path, monkeypatch):
     assert told(kept) == told(expected)
     with pytest.raises(CompilerError, match="another JAX made"):
         _ = kept.text
+
+
+@pytest.mark.parametrize("name", ["gradients", "scanned", "shard_map_loop"])
+def test_of_gspmd_it_is_what_xla_dumps(name, tmp_path, monkeypatch):
+    lowered, graph = recorded(name, "gspmd")
+    file = tmp_path / "kept.json"
+    file.write_bytes(recorded_propagation(lowered, graph, "gspmd"))
+    expected = propagated_by_xla(lowered, graph, "gspmd")
+    kept = read_propagation(file, lowered, graph)
+    assert told(kept) == told(expected)
+    assert kept.partitioner == "gspmd"
+    assert (kept.source.kind, kept.source.jax, kept.source.devices) == (
+        "recorded",
+        compat.version(),
+        8,
+    )
+    assert kept.text == expected.text
+    monkeypatch.setattr(recorded_propagation_, "read_bytes", unreadable)
+    unread = replace(lowered, module=None, context=None, source_text=lowered.text())
+    assert told(read_propagation(file, unread, read_text(unread.text()))) == told(expected)
 
 
 @pytest.mark.parametrize(
