@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
 import jax
@@ -29,6 +29,8 @@ _Value = TypeVar("_Value")
 
 #: How many attributes or items of one object are looked at.
 _MOST = 64
+#: How many attributes or items an expression goes through: `self.config.mesh` two.
+_DEEPEST = 2
 
 #: What edits may need, by the names that `Names.known` has them under.
 _WANTED: Mapping[int, str] = {
@@ -134,11 +136,13 @@ def _names(frame: FrameType, around: Mapping[CodeType, FrameType]) -> Names:
     names = Names(has_context=compat.has_context_mesh())
     scope = _in_scope(frame, around)
     # What is nearest says most, and a name more than an attribute.
-    for name, value in scope.items():
-        _note(names, name, value)
-    for name, value in scope.items():
-        for path, inner in _inside(name, value):
-            _note(names, path, inner)
+    reach = [*scope.items()]
+    for _ in range(_DEEPEST):
+        for path, value in reach:
+            _note(names, path, value)
+        reach = [within for path, value in reach for within in _inside(path, value)]
+    for path, value in reach:
+        _note(names, path, value)
     return names
 
 
@@ -167,9 +171,22 @@ def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{path}[{key!r}]", inner
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
         yield from ((f"{path}.{name}", getattr(value, name)) for name in value._fields)
-    elif hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
+    elif isinstance(value, ModuleType) and "." in path:
+        return  # A name of the author's, and not all that its packages hold.
+    elif not isinstance(value, type | FunctionType | MethodType):
         if type(value).__module__.partition(".")[0] in ("jax", "jaxlib", "numpy"):
             return
-        for name, inner in [*vars(value).items()][:_MOST]:
+        for name, inner in [*_attributes(value)][:_MOST]:
             if not name.startswith("_"):
                 yield f"{path}.{name}", inner
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """What an object holds, without what it computes when it is asked."""
+    yield from getattr(value, "__dict__", {}).items()
+    for class_ in type(value).__mro__:
+        slots = class_.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            # One can be empty, and then Python knows no such attribute.
+            if hasattr(value, name):
+                yield name, getattr(value, name)

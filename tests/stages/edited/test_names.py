@@ -1,5 +1,7 @@
 """What code has names for at a line."""
 
+from dataclasses import dataclass
+
 import jax
 from jax.sharding import AbstractMesh
 
@@ -25,6 +27,21 @@ class Model:
         return x  # asked in a method
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    mesh: AbstractMesh
+
+
+class Layer:
+    """As a module of Flax or Equinox: it can be called."""
+
+    def __init__(self, settings):
+        self.settings = settings
+
+    def __call__(self, x):
+        return x  # asked in a module
+
+
 def line(text):
     with open(__file__) as source:
         return next(at for at, row in enumerate(source, 1) if row.rstrip().endswith(f"# {text}"))
@@ -46,3 +63,10 @@ def test_attributes_of_objects_are_named_too():
     mesh = AbstractMesh((8,), ("data",))
     found = names("asked in a method", lambda: Model(mesh).call(1))
     assert found.meshes["self.mesh"] == Mesh.of({"data": 8})
+
+
+def test_a_mesh_that_a_module_s_configuration_holds_is_named():
+    """Modules are called, configurations are frozen: `self.settings.mesh`."""
+    layer = Layer(Settings(AbstractMesh((8,), ("data",))))
+    found = names("asked in a module", lambda: layer(1))
+    assert found.meshes["self.settings.mesh"] == Mesh.of({"data": 8})
