@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import libcst as cst
 
@@ -29,8 +30,8 @@ class JitSite:
             else empty.
         lines: the first and last line on which that function may begin, its first decorator's and
             its ``def``.
-        is_shared: whether it jits what functions of the source give it that call it at several
-            places: what it says then holds for other programs, too.
+        is_shared: whether it jits what a function is given that is called at several places: what it
+            says then holds for other programs, too.
     """
 
     source: Source = field(repr=False, compare=False)
@@ -111,8 +112,8 @@ def _numbers(numbers: Sequence[int]) -> str:
     return f"({', '.join(map(str, numbers))})"
 
 
-def jit_sites(source: Source) -> Iterator[JitSite]:
-    """Every place of a source that jits a function."""
+def jit_sites(source: Source, others: Iterable[Source] = ()) -> Iterator[JitSite]:
+    """Every place of a source that jits a function; the calls of such a function can be in others."""
     for node in source.nodes():
         if isinstance(node, cst.Call):
             name = last_name(node.func)
@@ -123,7 +124,9 @@ def jit_sites(source: Source) -> Iterator[JitSite]:
                 is_shared = False
                 if name in _JIT and isinstance(first, cst.Name):
                     jitted = _named(source, node, first.value)
-                    is_shared = jitted is None and _is_given(source, node, first.value)
+                    is_shared = jitted is None and _is_given(
+                        source, node, first.value, (source, *others)
+                    )
                 yield replace(_site(source, node, jitted), is_shared=is_shared)
         elif (
             isinstance(node, cst.Name | cst.Attribute)
@@ -166,7 +169,7 @@ def _named(source: Source, node: cst.Call, name: str) -> cst.FunctionDef | None:
     return candidates[0] if len(candidates) == 1 and not candidates[0].decorators else None
 
 
-def _is_given(source: Source, node: cst.Call, name: str) -> bool:
+def _is_given(source: Source, node: cst.Call, name: str, calling: Iterable[Source]) -> bool:
     """Whether a name stands for what a function is given that is called at several places."""
     around = _scope(source, node)
     if not isinstance(around, cst.FunctionDef):
@@ -175,7 +178,8 @@ def _is_given(source: Source, node: cst.Call, name: str) -> bool:
     parameters = (*given.posonly_params, *given.params, *given.kwonly_params)
     if name not in (parameter.name.value for parameter in parameters):
         return False
-    calls = (other for other in source.nodes() if isinstance(other, cst.Call))
+    nodes = chain.from_iterable(other.nodes() for other in calling)
+    calls = (other for other in nodes if isinstance(other, cst.Call))
     return sum(last_name(call.func) == around.name.value for call in calls) > 1
 
 

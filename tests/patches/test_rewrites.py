@@ -123,6 +123,8 @@ def test_what_jits_several_functions_is_shared(calls, is_shared):
     helper = "def compiled(function, *, shardings=None):\n    return jax.jit(function)\n"
     (site,) = jit_sites(Source("m.py", helper + calls))
     assert site.is_shared == is_shared
+    (site,) = jit_sites(Source("m.py", helper), [Source("train.py", calls)])
+    assert site.is_shared == is_shared
     # It jits its own function, whoever calls it.
     own = "def compiled(model):\n    def step(x): ...\n    return jax.jit(step)\n"
     assert not any(site.is_shared for site in jit_sites(Source("m.py", own + calls)))

@@ -402,8 +402,10 @@ def _where_jitted(
     workshop: Workshop, change: Callable[[JitSite], list[Splice] | None], proposal: Proposal
 ) -> Iterator[Proposal]:
     """The proposal at each place that jits this program alone, and can be changed so."""
-    for file in workshop.files:
-        for site in jit_sites(workshop.source(file)):
+    sources = {file: workshop.source(file) for file in workshop.files}
+    for file, source in sources.items():
+        others = [other for name, other in sources.items() if name != file]
+        for site in jit_sites(source, others):
             may_jit = site.may_jit(workshop.program.defined_at) and not site.is_shared
             splices = change(site) if may_jit else None
             if splices is not None:
