@@ -30,8 +30,8 @@ class JitSite:
             else empty.
         lines: the first and last line on which that function may begin, its first decorator's and
             its ``def``.
-        is_shared: whether it jits what a function is given that is called at several places: what it
-            says then holds for other programs, too.
+        is_shared: whether it jits what a function is given that is called at several places: what
+            it says then holds for other programs, too.
     """
 
     source: Source = field(repr=False, compare=False)
@@ -113,7 +113,7 @@ def _numbers(numbers: Sequence[int]) -> str:
 
 
 def jit_sites(source: Source, others: Iterable[Source] = ()) -> Iterator[JitSite]:
-    """Every place of a source that jits a function; the calls of such a function can be in others."""
+    """Every place of a source that jits a function, which others may call, too."""
     for node in source.nodes():
         if isinstance(node, cst.Call):
             name = last_name(node.func)
