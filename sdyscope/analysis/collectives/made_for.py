@@ -448,8 +448,10 @@ class MadeFor:
         is_same = self.passing(key, forms)
 
         def passes(instruction: Instruction) -> bool:
-            is_form = instruction.opcode in forms and is_same(instruction)
-            return is_form or _is_form(instruction)
+            # Where a compiler has no such arithmetic, it moves a value as another type.
+            is_between = instruction.opcode == "convert" and not self.is_named(instruction)
+            is_form = is_between or instruction.opcode in forms
+            return (is_form and is_same(instruction)) or _is_form(instruction)
 
         place = ValuePlace(computation.name, value.name)
         return self.flow.forward(place, passes).instructions

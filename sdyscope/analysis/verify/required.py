@@ -299,6 +299,9 @@ class _Causes:
         if any(self.audited.ops[op].is_constraint for op in named if op != RETURN):
             # It leaves nothing, and is where what takes its result is, or somewhere on the way.
             arrived += way.passed
+        if any(self.audited.ops[op].kind == "stablehlo.scatter" for op in named if op != RETURN):
+            # XLA cuts what a scatter takes once more, over axes that are idle, as it likes.
+            arrived += way.passed[1:]
         # An op makes its own result, before it moves that, with axes of XLA's choice.
         is_own = not named.isdisjoint(way.makers)
         return [None] * len(arrived) if is_own or self.is_block(origin, way) else arrived

@@ -367,6 +367,23 @@ ROOT %d = f32[8,8]{{1,0}} multiply(%k, %k)
     assert only(lines).moved_on is cut
 
 
+@pytest.mark.parametrize(
+    ("name", "cut"), [("", True), (', metadata={op_name="jit(f)/convert_element_type"}', False)]
+)
+def test_what_is_cut_behind_the_type_that_it_was_moved_as(name: str, cut: bool) -> None:
+    """CPUs gather bf16 as f32; a conversion that the program has is another value."""
+    lines = f"""
+%p = bf16[4,8]{{1,0}} parameter(0)
+%o = s32[] parameter(1)
+%w = f32[4,8]{{1,0}} convert(%p)
+%g = f32[8,8]{{1,0}} all-gather(%w), {GROUPS}, dimensions={{0}}, metadata={{op_name="jit(f)/mul"}}
+%h = bf16[8,8]{{1,0}} convert(%g){name}
+%k = bf16[8,4]{{1,0}} dynamic-slice(%h, %o, %o), dynamic_slice_sizes={{8,4}}, metadata={{op_name="jit(f)/mul"}}
+ROOT %d = bf16[8,4]{{1,0}} multiply(%k, %k), metadata={{op_name="jit(f)/mul"}}
+"""
+    assert only(lines).moved_on is cut
+
+
 @pytest.mark.parametrize(("exchanged_for", "moved_on"), [("add", True), ("sub", False)])
 def test_what_is_exchanged_behind_a_gather_for_the_op_that_takes_it(
     exchanged_for: str, moved_on: bool
