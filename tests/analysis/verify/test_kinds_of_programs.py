@@ -95,10 +95,31 @@ def two_meshes() -> Program:
     return Program("two_meshes", jax.jit(step), args)
 
 
+def embedding() -> Program:
+    """The gradient of a sharded embedding, whose updates JAX 0.12's XLA makes whole and cuts."""
+
+    def step(table: Any, tokens: Any, targets: Any) -> Any:
+        def loss(table: Any) -> Any:
+            looked_up = constrain(table.astype(jnp.bfloat16)[tokens], "data", None, None)
+            return (jnp.tanh(looked_up.astype(jnp.float32)) * targets).mean()
+
+        return constrain(jax.grad(loss)(table), "model", "data")
+
+    def constrain(value: Any, *spec: Any) -> Any:
+        return jax.lax.with_sharding_constraint(value, NamedSharding(DATA_MODEL, P(*spec)))
+
+    args = (
+        array(DATA_MODEL, (256, 64), "model", "data"),
+        array(DATA_MODEL, (16, 8), "data", dtype=jnp.int32),
+        array(DATA_MODEL, (16, 8, 64), "data"),
+    )
+    return Program("embedding", jax.jit(step), args)
+
+
 @pytest.mark.parametrize(
     ("make", "causes"),
-    [(pallas, 0), (grouped_matmul, 0), (two_meshes, 3)],
-    ids=["pallas", "grouped_matmul", "two_meshes"],
+    [(pallas, 0), (grouped_matmul, 0), (two_meshes, 3), (embedding, 1)],
+    ids=["pallas", "grouped_matmul", "two_meshes", "embedding"],
 )
 @pytest.mark.usefixtures("own_compiles")  # with the flags of the audit's compile, for the memory
 def test_all_agrees_with_the_compiler(make: Any, causes: int) -> None:
