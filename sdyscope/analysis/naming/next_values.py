@@ -20,20 +20,9 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.model import ValueId
-from sdyscope.graph.op_kinds import is_elementwise
+from sdyscope.graph.op_kinds import COLLECTIVES, is_elementwise
 from sdyscope.walk import reached
 
-#: What devices do with a tensor before it is returned.
-_COLLECTIVES: Final = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "all_gather",
-        "all_reduce",
-        "all_to_all",
-        "collective_permute",
-        "reduce_scatter",
-    )
-)
 #: What writes an operand into a part of another, as into a cache, or into what a scan stacks.
 _WRITERS: Final = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
 #: Those of them that add something to an operand, or take it away.
@@ -366,7 +355,7 @@ def _operands_of(graph: OpGraph, op: Op, result: int) -> Sequence[ValueId]:
             return operands[result : result + 1]
         case "stablehlo.concatenate":
             return operands
-    if op.kind in _COLLECTIVES:
+    if op.mnemonic in COLLECTIVES:
         return operands[result : result + 1]
     if not is_elementwise(op.kind):
         return ()
