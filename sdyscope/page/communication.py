@@ -89,8 +89,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
         SdyscopeError: nothing was compiled.
     """
     if report.comms is None:
-        reasons = [missing.reason for missing in report.unavailable if missing.stage == "compiled"]
-        raise SdyscopeError(" ".join(["No collectives are known.", *reasons[:1]]))
+        raise SdyscopeError(f"No collectives are known. {report.why_not_compiled}".strip())
     tensors = _tensor_keys(report)
     programs = report.comms.programs
     notes = [note for program in programs for note in _notes(program)]

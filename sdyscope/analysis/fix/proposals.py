@@ -15,8 +15,9 @@ from sdyscope.analysis.fix.expressions import Expression
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.memory.donation import held_at_most, not_donated
 from sdyscope.analysis.naming.next_values import next_values_of_rows, pairs_of_table
+from sdyscope.analysis.propagation.counterfactuals import written_spec
 from sdyscope.annotations import Annotation
-from sdyscope.errors import ConversionError, TargetError
+from sdyscope.errors import TargetError
 from sdyscope.facts.edits import SourceEdit
 from sdyscope.facts.sharded import requested_sharding
 from sdyscope.graph import OpGraph
@@ -31,7 +32,6 @@ from sdyscope.stages.propagated.annotate import (
     NewConstraint,
     ShardingEdit,
 )
-from sdyscope.values.convert import to_named_sharding
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
@@ -82,12 +82,7 @@ def spec_of(annotation: Annotation, graph: OpGraph, mesh: Mesh) -> PartitionSpec
     if not isinstance(sharding, TensorSharding):
         return None
     own = sharding.mesh if isinstance(sharding.mesh, Mesh) else graph.meshes.get(sharding.mesh)
-    if own != mesh:
-        return None
-    try:
-        return to_named_sharding(sharding, len(annotation.shape or ()), mesh).spec
-    except ConversionError:
-        return None
+    return written_spec(annotation, mesh) if own == mesh else None
 
 
 def specs_near(

@@ -424,12 +424,13 @@ def annotation_groups(annotations: Iterable[Annotation], mesh: Mesh) -> list[Ann
             together.setdefault(key, []).append(annotation)
     groups = []
     for each in together.values():
-        specs = {_spec_of(annotation, mesh) for annotation in each}
+        specs = {written_spec(annotation, mesh) for annotation in each}
         groups.append(AnnotationGroup(tuple(each), next(iter(specs)) if len(specs) == 1 else None))
     return groups
 
 
-def _spec_of(annotation: Annotation, mesh: Mesh) -> PartitionSpec | None:
+def written_spec(annotation: Annotation, mesh: Mesh) -> PartitionSpec | None:
+    """What is written, as JAX writes it on a mesh; None where it has no such form."""
     sharding = _written(annotation)
     if sharding is None:
         return None
