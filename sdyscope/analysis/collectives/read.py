@@ -393,7 +393,7 @@ class _Reader:
         if kind in ("all-gather", "collective-broadcast"):
             is_pair = instruction.opcode.endswith(_START) and len(own.elements) > 1
             return own.elements[1].leaves if is_pair else own.leaves
-        operands = [computation.instructions.get(name) for name in instruction.operands]
+        operands = computation.operands(instruction)
         if kind == "ragged-all-to-all":
             # (data, room for the result, four vectors of offsets and sizes)
             operands = operands[:1]
