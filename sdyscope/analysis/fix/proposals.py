@@ -40,7 +40,6 @@ from sdyscope.values.source import SourceLocation
 
 if TYPE_CHECKING:
     from sdyscope.facts.program import RequestedTensor
-    from sdyscope.facts.tensors import Tensor
     from sdyscope.staged import Staged
 
 Splices: TypeAlias = Mapping[str, Sequence[Splice]]
@@ -428,27 +427,23 @@ def open_results(workshop: Workshop) -> Iterator[Proposal]:
         results[number]
         for number, value in known.items()
         if value.relation != "gradient"
-        and _asked(results[number]) is not None
-        and _asked(arguments[value.argument]) is not None
+        and results[number].asked is not None
+        and arguments[value.argument].asked is not None
         and results[number].lowered["shardy"].placement
         != arguments[value.argument].lowered["shardy"].placement
     ]
     if not moved:
         return
-    asked = [row for row in results if _asked(row) is not None]
+    asked = [row for row in results if row.asked is not None]
     trial = tuple(ShardingEdit(row.lowered["shardy"], unspecified=True) for row in asked)
     largest = max(moved, key=lambda row: math.prod(row.shape or ()))
-    before = _asked(largest)
+    before = largest.asked
     weight = float(sum(num_bytes(math.prod(row.shape or ()), row.dtype) for row in moved))
     spec = None if before is None else before.spec
     edit = SourceEdit("result", largest.path, spec, None, None, len(asked))
     names = tuple(row.path for row in asked)
     proposal = Proposal(edit, trial, dict, weight, names=names)
     yield from _where_jitted(workshop, lambda site: site.without("out_shardings"), proposal)
-
-
-def _asked(row: Tensor) -> NamedSharding | None:
-    return None if row.requested is None else row.requested.sharding
 
 
 #: An argument is donated where next values take so much of it.
