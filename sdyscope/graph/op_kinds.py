@@ -18,6 +18,9 @@ CONSTRAINTS: Final = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 #: Ops that end a function or a region, with what it returns.
 TERMINATORS: Final = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
 
+#: Ops that write into a part of their first operand, as into a cache, or into what a scan stacks.
+WRITERS: Final = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
+
 #: StableHLO's ops by which devices exchange blocks of a tensor, without the dialect.
 COLLECTIVES: Final = frozenset(
     {
