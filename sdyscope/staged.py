@@ -804,10 +804,7 @@ class Staged(Once):
         if kept == self.partitioners:
             return self
         if "_lowered" not in self.__dict__:
-            program = type(self)(self.source, kept)
-            if self.program is not None:
-                program.traced, program.requested = self.traced, self.requested
-            return program
+            return self._anew(kept)
         modules = {name: module for name, module in self.lowered.items() if name in kept}
         failures = {name: error for name, error in self.failures.items() if name in kept}
         program = self._with_modules(modules, failures)
@@ -829,10 +826,15 @@ class Staged(Once):
         failures: dict[Partitioner, CompilerError],
     ) -> Self:
         """The same program, not traced again, with other modules."""
-        program = type(self)(self.source, self._asked)
+        program = self._anew(self._asked)
         # A module that was read has one; of a recorded program there are two.
         program.partitioners = self.partitioners
         program._lowered = modules, failures
+        return program
+
+    def _anew(self, partitioners: Sequence[Partitioner]) -> Self:
+        """The same program, not traced again, of which nothing else is known yet."""
+        program = type(self)(self.source, partitioners)
         if self.program is not None:
             program.traced, program.requested = self.traced, self.requested
         return program

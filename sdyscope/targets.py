@@ -32,7 +32,7 @@ from sdyscope.process.progress import doing
 from sdyscope.process.python import add_folder
 from sdyscope.stages.compiled.text import read_compiled
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.source import PACKAGE, innermost_line, python_tree
+from sdyscope.values.source import authors_line, python_tree
 
 #: The parameter of a program, and the key among its settings, that mappings have.
 MAPPING = "mapping"
@@ -391,7 +391,7 @@ def _load(place: str, word: str) -> ModuleType:
 
 
 def _failed(what: str, error: BaseException) -> TargetError:
-    line = innermost_line(error, _own_folders())
+    line = authors_line(error)
     message, _, rest = str(error).strip().partition("\n")
     target_error = TargetError(
         f"{what}: {type(error).__name__}: {message or 'no message'}",
@@ -431,13 +431,6 @@ def _hint_of_devices(message: str) -> str | None:
         return None  # An array of something else.
     needed = math.prod(int(size) for size in match["shape"].split(",") if size.strip())
     return f"Say how many devices there are: --devices {needed}. Here the program finds {there}."
-
-
-def _own_folders() -> list[Path]:
-    """Folders whose lines an error is not blamed on: ours, JAX's and the import machinery's."""
-    folders = [PACKAGE, Path(inspect.__file__).parent / "importlib"]
-    jax = sys.modules.get("jax")
-    return [*folders, Path(jax.__file__).parent] if jax and jax.__file__ else folders
 
 
 def _named(module: ModuleType, name: str, hint: str | None = None) -> Any:

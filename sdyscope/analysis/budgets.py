@@ -260,11 +260,9 @@ def _amounts(parts: Sequence[_Amount]) -> list[Amount]:
     amounts: dict[tuple[object, ...], Amount] = {}
     for amount, collective, part in parts:
         if amount:
-            scope = "/".join(word for word in (part.scope, part.primitive) if word)
-            annotations = part.origin.annotations if part.origin is not None else ()
-            why = tuple(dict.fromkeys(annotation.written() for annotation in annotations))
-            key = (collective.kind, scope, str(part.source), tuple(each.key for each in why))
-            before = amounts.get(key, Amount(0, collective.kind, scope, part.source, why))
+            why = tuple(dict.fromkeys(annotation.written() for annotation in part.annotations))
+            key = (collective.kind, part.path, str(part.source), tuple(each.key for each in why))
+            before = amounts.get(key, Amount(0, collective.kind, part.path, part.source, why))
             amounts[key] = replace(before, amount=before.amount + amount)
     return sorted(amounts.values(), key=lambda amount: -amount.amount)
 

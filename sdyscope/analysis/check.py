@@ -271,8 +271,7 @@ def _compare_unrequested(
 def _between_partitioners(tensor: Tensor) -> Iterator[Observation]:
     if len(tensor.lowered) < 2 or any(there.problem for there in tensor.lowered.values()):
         return
-    asked = None if tensor.requested is None else tensor.requested.sharding
-    mesh = None if asked is None else asked.mesh
+    mesh = None if tensor.asked is None else tensor.asked.mesh
     (first, of_first), (second, of_second) = list(tensor.lowered.items())[:2]
     if (of_first.placement is None) != (of_second.placement is None):
         same = False

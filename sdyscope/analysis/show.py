@@ -14,7 +14,7 @@ from sdyscope.analysis.slices import ProgramSlices, program_slices
 from sdyscope.annotations import AnnotationKind
 from sdyscope.facts.account import Account
 from sdyscope.facts.memory import TensorTotal
-from sdyscope.facts.program import Partitioner, Versions
+from sdyscope.facts.program import KindFilter, Partitioner, Versions
 from sdyscope.facts.recompiles import Recompile
 from sdyscope.facts.recorded import Record
 from sdyscope.facts.remarks import Remark
@@ -26,12 +26,7 @@ from sdyscope.values.mesh import Mesh, only_mesh
 from sdyscope.values.placement import Digits
 from sdyscope.values.source import FilePath, PathWords, SourceLocation
 
-KindFilter: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
-
 _Sharded = TypeVar("_Sharded", Sharded, Sharded | None)
-
-#: What `--kind` takes.
-KINDS: tuple[KindFilter, ...] = ("argument", "result", "constraint", "shard_map")
 
 
 @dataclass(frozen=True, slots=True)

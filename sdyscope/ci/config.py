@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from sdyscope.analysis.budgets import Budgets, LimitPath
 from sdyscope.ci.toml_places import Path as TomlPath
@@ -20,6 +20,8 @@ SECTION: TomlPath = ("tool", "sdyscope")
 
 Check: TypeAlias = Literal["check", "lint", "snapshot", "budgets"]
 """What is done with a target, in this order."""
+
+CHECKS: Final[tuple[Check, ...]] = get_args(Check)
 
 
 @dataclass(frozen=True, slots=True)

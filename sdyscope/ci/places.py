@@ -14,6 +14,7 @@ from sdyscope.ci.config import Check, Target
 from sdyscope.ci.document import CiError, CiFinding
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.findings import SEVERITIES
+from sdyscope.patches.diff import repository
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.findings import Finding
 from sdyscope.words.paths import file_text, paths_from, shortened
@@ -138,5 +139,4 @@ def _root_folder(config: Path) -> Path:
     workspace = os.environ.get("GITHUB_WORKSPACE", "")
     if workspace and config.resolve().is_relative_to(Path(workspace).resolve()):
         return Path(workspace).resolve()
-    folder = config.resolve().parent
-    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+    return repository(config.resolve().parent)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 import click
 
 from sdyscope.commands import opening, options
 from sdyscope.errors import TargetError
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.program import KindFilter, Partitioner
 from sdyscope.process import output
-
-_Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
 
 
 @options.command(
@@ -32,7 +28,7 @@ _Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
 @click.option(
     "--kind",
     "kinds",
-    type=options.choice(_Kind),
+    type=options.choice(KindFilter),
     multiple=True,
     help="Only tensors of this kind. Can be repeated.",
 )
@@ -57,7 +53,7 @@ def command(
     target: opening.Opening,
     partitioners: tuple[Partitioner, ...],
     match: str | None,
-    kinds: tuple[_Kind, ...],
+    kinds: tuple[KindFilter, ...],
     notation: str,
     written: bool,
     everything: bool,

@@ -10,6 +10,7 @@ import click
 from sdyscope.commands import opening, options
 from sdyscope.errors import TargetError
 from sdyscope.facts.remarks import Remark
+from sdyscope.facts.snapshots import STAGES
 from sdyscope.hardware.names import Hardware
 from sdyscope.process import output
 from sdyscope.terminal.messages import tell
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from sdyscope.snapshots import Snapshot, Stage
     from sdyscope.snapshots.document import Action
 
-_STAGES = ("requested", "lowered", "propagated", "compiled")
-
 
 def _read_stages(
     _: click.Context, __: click.Parameter, value: str | None
@@ -32,9 +31,9 @@ def _read_stages(
         return None
     words = [word.strip() for word in value.split(",")]
     for word in words:
-        if word not in _STAGES:
-            raise click.BadParameter(f"there is no stage {word!r}; there is {', '.join(_STAGES)}.")
-    return tuple(stage for stage in _STAGES if stage in words)
+        if word not in STAGES:
+            raise click.BadParameter(f"there is no stage {word!r}; there is {', '.join(STAGES)}.")
+    return tuple(stage for stage in STAGES if stage in words)
 
 
 @options.command(
@@ -57,7 +56,7 @@ def _read_stages(
     "--stages",
     metavar="STAGE,...",
     callback=_read_stages,
-    help=f"Which stages: {', '.join(_STAGES)}. By default what the file has, or the first three.",
+    help=f"Which stages: {', '.join(STAGES)}. By default what the file has, or the first three.",
 )
 @options.mesh
 @options.one_partitioner("The partitioner.", "what the file has, or shardy")

@@ -37,6 +37,9 @@ PARTITIONERS: Final[Mapping[str, tuple[Partitioner, ...]]] = {
 Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map input", "shard_map output"]
 """The places in a program where its author can name a sharding."""
 
+KindFilter: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
+"""What ``--kind`` takes."""
+
 Inputs: TypeAlias = Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
 """Makes concrete positional and keyword arguments, structured like the abstract ones."""
 

@@ -13,6 +13,7 @@ from difflib import SequenceMatcher
 from sdyscope.annotations import Annotation, AnnotationKind
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.formatters import Displayed, Summarized
+from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation, line_of
 
 #: How many 32-bit words the keys of JAX's generators have: Threefry's, and those of XLA's own.
@@ -48,6 +49,11 @@ class Tensor(Displayed):
     def name(self) -> str:
         """What to call it: the path, and for ops which operand and where."""
         return tensor_name(self.kind, self.path, self.index)
+
+    @property
+    def asked(self) -> NamedSharding | None:
+        """The sharding that its author asked for; None where there is none."""
+        return None if self.requested is None else self.requested.sharding
 
     @property
     def is_authored(self) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import is_
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from sdyscope.errors import SdyscopeError
 from sdyscope.graph.attribute_values import AttributeValue, Dictionary, Unparsed
@@ -33,15 +33,7 @@ Parsers: TypeAlias = Mapping[Language, Callable[[str], Any]]
 """A parser a language: from an attribute's text to its value, or an `SdyscopeError`."""
 
 _SHARDY_LANGUAGES: dict[str, Language] = {
-    "sharding": "sharding",
-    "sharding_per_value": "sharding_per_value",
-    "manual_axes": "manual_axes",
-    "op_sharding_rule": "op_sharding_rule",
-    "mesh": "mesh",
-    "axis_ref_list": "axis_ref_list",
-    "list_of_axis_ref_lists": "list_of_axis_ref_lists",
-    "all_to_all_param_list": "all_to_all_param_list",
-    "propagation_edges": "propagation_edges",
+    name: name for name in get_args(Language) if name != "hlo_sharding"
 }
 _SHARDY_TEXT = re.compile(r"#sdy[.<]\s*(\w+)")
 

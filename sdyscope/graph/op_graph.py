@@ -94,6 +94,10 @@ class OpGraph(Summarized):
         public = (f for f in self.functions.values() if f.visibility in ("", "public"))
         return next(public, None)
 
+    def is_main_argument(self, op: Op) -> bool:
+        """Whether a node is an argument of main."""
+        return op.is_argument and self.main is not None and op.parent == self.main.op
+
     def operations(self) -> Iterator[Op]:
         """The operations in program order, without block arguments and results of main."""
         return (op for op in self.ops if op.argument < 0 and op.result < 0)

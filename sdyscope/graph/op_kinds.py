@@ -18,15 +18,26 @@ CONSTRAINTS: Final = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 #: Ops that end a function or a region, with what it returns.
 TERMINATORS: Final = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
 
-#: Ops whose result may have its operand's shape and is not made from it element by element.
-_NOT_ELEMENTWISE: Final = frozenset(
+#: Ops that write into a part of their first operand, as into a cache, or into what a scan stacks.
+WRITERS: Final = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
+
+#: StableHLO's ops by which devices exchange blocks of a tensor, without the dialect.
+COLLECTIVES: Final = frozenset(
     {
+        "all_gather",
         "all_reduce",
         "all_to_all",
-        "case",
-        "cholesky",
         "collective_broadcast",
         "collective_permute",
+        "reduce_scatter",
+    }
+)
+
+#: Ops whose result may have its operand's shape and is not made from it element by element.
+_NOT_ELEMENTWISE: Final = COLLECTIVES | frozenset(
+    {
+        "case",
+        "cholesky",
         "composite",
         "convolution",
         "custom_call",

@@ -21,8 +21,8 @@ _CALLERS: Mapping[str, tuple[str, ...]] = {
     # What async-start is written as where it wraps just one such op: on TPUs what SparseCores do.
     "call-start": CALLED,
     "fusion-start": ("calls",),
-    "custom-call-start": ("called_computations", "calls", "to_apply"),
-    "custom-call": ("called_computations", "calls", "to_apply"),
+    "custom-call-start": CALLED,
+    "custom-call": CALLED,
 }
 
 

@@ -160,6 +160,11 @@ class Instruction:
         return self.metadata.get("op_name", "") if name is None else name
 
     @property
+    def call_target(self) -> str:
+        """What a custom call calls; empty of any other instruction."""
+        return self.attributes.get("custom_call_target", "").strip('"')
+
+    @property
     def sharding(self) -> str:
         """The sharding as it is written; empty without one."""
         return self.attributes.get("sharding", "")
@@ -285,6 +290,10 @@ class Computation(Once):
                 for operand in dict.fromkeys(instruction.operands):
                     users.setdefault(operand, []).append(instruction)
         return users
+
+    def operands(self, instruction: Instruction) -> list[Instruction | None]:
+        """What makes the operands of one of its instructions; None of what is not in it."""
+        return [self.instructions.get(name) for name in instruction.operands]
 
     def behind(self, name: str, opcodes: Container[str]) -> Instruction | None:
         """The instruction of a name, or what is behind those that pass it on.

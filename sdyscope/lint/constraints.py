@@ -217,8 +217,7 @@ def _returned(subject: Subject, reported: set[int]) -> Iterator[Sighting]:
         constraint, result = by_op.get(value[0]), results.get(index)
         if constraint is None or result is None or result.placement is None:
             continue
-        asked = None if result.row.requested is None else result.row.requested.sharding
-        if asked is not None or constraint.placement is None:
+        if result.row.asked is not None or constraint.placement is None:
             continue  # out_shardings say otherwise, and that is what the author wants
         if _differ(constraint.placement, result.placement, {*constraint.open_dims}):
             padded = any(constraint.placement.padding(result.shape))

@@ -69,7 +69,7 @@ def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator
     reported: set[object] = set()
     for computation in module.computations.values():
         for instruction in computation.instructions.values():
-            target = instruction.attributes.get("custom_call_target", "").strip('"')
+            target = instruction.call_target
             if instruction.opcode != "custom-call" or target not in targets:
                 continue
             stack = module.stack(instruction)

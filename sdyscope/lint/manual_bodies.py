@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 from sdyscope.analysis.collectives.axes import axes_of_op
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
+from sdyscope.graph.op_kinds import COLLECTIVES
 from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import Mesh
 
@@ -15,24 +16,10 @@ _Varies: TypeAlias = Literal["no", "yes", "unknown"]
 """Whether a value differs between the devices along an axis."""
 
 #: What devices exchange, and what else may make them differ or not.
-_COLLECTIVES = frozenset(
-    {
-        "all_gather",
-        "all_reduce",
-        "all_to_all",
-        "collective_broadcast",
-        "collective_permute",
-        "custom_call",
-        "infeed",
-        "partition_id",
-        "recv",
-        "reduce_scatter",
-        "replica_id",
-        "send",
-        "manual_computation",
-    }
-)
-
+_EXCHANGING = COLLECTIVES | {
+    *("custom_call", "infeed", "partition_id", "recv", "replica_id", "send"),
+    "manual_computation",
+}
 
 #: Collectives whose results are the same on all devices of a group.
 _JOINING = frozenset({"all_gather", "all_reduce"})
@@ -88,7 +75,7 @@ class ManualBody:
         if op.mnemonic in _JOINING and self._runs_over(op) == "all of it":
             return "no"
         inside = [op, *self.graph.inside([op])]
-        if any(op.mnemonic in _COLLECTIVES and self._runs_over(op) != "others" for op in inside):
+        if any(op.mnemonic in _EXCHANGING and self._runs_over(op) != "others" for op in inside):
             return "unknown"
         return None
 

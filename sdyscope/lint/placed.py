@@ -107,7 +107,7 @@ def placed(
 
 
 def _requested(row: Tensor) -> Placement | None:
-    asked = row.requested.sharding if row.requested is not None else None
+    asked = row.asked
     if asked is None or UNCONSTRAINED in asked.spec.entries:
         return None
     try:

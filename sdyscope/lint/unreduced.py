@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sdyscope.analysis.collectives.origin_needs import SUMMING
 from sdyscope.annotations import Annotation
 from sdyscope.facts.lint import NeverReduced, OutputDiffers
 from sdyscope.graph import OpGraph
@@ -13,7 +14,7 @@ from sdyscope.lint.subject import Subject
 from sdyscope.values.sharding import TensorSharding
 
 #: Ops that sum over what may be in pieces.
-_SUMMING = frozenset({"convolution", "dot", "dot_general", "reduce", "reduce_window", "scatter"})
+_SUMMING = SUMMING - {"custom_call"}
 
 
 @rule("unreduced-never-reduced", "error")

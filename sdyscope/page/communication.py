@@ -89,8 +89,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
         SdyscopeError: nothing was compiled.
     """
     if report.comms is None:
-        reasons = [missing.reason for missing in report.unavailable if missing.stage == "compiled"]
-        raise SdyscopeError(" ".join(["No collectives are known.", *reasons[:1]]))
+        raise SdyscopeError(f"No collectives are known. {report.why_not_compiled}".strip())
     tensors = _tensor_keys(report)
     programs = report.comms.programs
     notes = [note for program in programs for note in _notes(program)]
@@ -175,13 +174,12 @@ def labels_of(
 ) -> dict[str, tuple[str, ...]]:
     """Under which bars one tensor of a collective counts."""
     axes = over(collective, program)
-    annotations = part.origin.annotations if part.origin is not None else ()
     return {
         "kind": (f"{collective.kind}\n{axes}",),
         "axis": (axes,),
         "scope": (folds.get(part.scope, part.scope) or "no scope",),
         "pass": (part.phase,),
-        "cause": tuple(dict.fromkeys(map(annotation_label, annotations))) or ("not known",),
+        "cause": tuple(dict.fromkeys(map(annotation_label, part.annotations))) or ("not known",),
     }
 
 
@@ -279,12 +277,11 @@ def _member(
 
 def _part(part: Part, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, Any]:
     origin = part.origin
-    name = "/".join(filter(None, (part.scope, part.primitive)))
-    keys = tensors.get(name, [])
+    keys = tensors.get(part.path, [])
     return {
         "type": shapes_text(part.shapes),
         "bytes": part.bytes,
-        "name": name,
+        "name": part.path,
         "query": f"{part.scope} {part.primitive}".strip(),
         "tensor": keys[0] if len(keys) == 1 else "",
         "values": len(keys),

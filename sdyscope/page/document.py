@@ -23,6 +23,7 @@ from sdyscope.analysis.show import ShownProgram
 from sdyscope.analysis.show import shown as shown_program
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.facts.account import Account
+from sdyscope.facts.account import Stage as StageName
 from sdyscope.facts.differences import Divergence
 from sdyscope.facts.failures import failures
 from sdyscope.facts.program import Partitioner
@@ -32,7 +33,7 @@ from sdyscope.lint import linted
 from sdyscope.lint.document import Lint, lint_document
 from sdyscope.lint.source import SourceDocument, source_of
 from sdyscope.page.headlines import Headline, headlines
-from sdyscope.page.stages import Stage, StageName, UnavailableStage, stages
+from sdyscope.page.stages import Stage, UnavailableStage, stages
 from sdyscope.values.source import FilePath, PathWords
 from sdyscope.version import own_version
 from sdyscope.words.account import NO_COMPILE, NOT_COMPILED, NOT_IN_TEXT, account_lines
@@ -113,6 +114,12 @@ class Report:
     def compiled_by(self) -> str:
         """The JAX that compiled it, such as `JAX 0.10.2`; empty where that is not known."""
         return ("" if self.comms is None else self.comms.compiled_by) or ""
+
+    @property
+    def why_not_compiled(self) -> str:
+        """Why nothing of it is compiled, in a sentence; empty where it is, or nobody says."""
+        reasons = (each.reason for each in self.unavailable if each.stage == "compiled")
+        return next(reasons, "")
 
     @property
     def not_in_account(self) -> tuple[UnavailableStage, ...]:

@@ -51,7 +51,7 @@ def markdown(report: Report) -> str:
 
 def plain(text: str) -> str:
     """Text that Markdown shows as it is, on one line."""
-    return _MARKED.sub(r"\\\1", _shortened(" ".join(text.split())))
+    return _MARKED.sub(r"\\\1", _on_one_line(text))
 
 
 def sentence(text: str) -> str:
@@ -61,7 +61,7 @@ def sentence(text: str) -> str:
 
 def code(text: str) -> str:
     """Text as code, in a cell of a table too, whatever is in it."""
-    one_line = _shortened(" ".join(text.split()))
+    one_line = _on_one_line(text)
     if not one_line:
         return ""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", one_line)), default=0))
@@ -75,7 +75,8 @@ def fenced(patch: str) -> str:
     return f"{fence}diff\n{patch.rstrip()}\n{fence}"
 
 
-def _shortened(text: str) -> str:
+def _on_one_line(text: str) -> str:
+    text = " ".join(text.split())
     if len(text) <= _LONGEST:
         return text
     return f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"

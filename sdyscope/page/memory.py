@@ -64,8 +64,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         SdyscopeError: nothing was compiled.
     """
     if report.memory is None:
-        reasons = [missing.reason for missing in report.unavailable if missing.stage == "compiled"]
-        raise SdyscopeError(" ".join(["Memory is not known.", *reasons[:1]]))
+        raise SdyscopeError(f"Memory is not known. {report.why_not_compiled}".strip())
     return {
         "title": stored_sentence(report.memory.compiled[0].stored)
         if report.memory.compiled[0].is_text

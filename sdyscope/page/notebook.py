@@ -197,19 +197,10 @@ def _rendered(**parts: Any) -> str:
 
 
 @html.register
-def _tensor(tensor: Tensor) -> str | None:
-    """The same for a tensor, where its sharding is known before a compile."""
-    try:
-        return show_sharding(tensor).svg
-    except ConversionError:
-        return None
-
-
-@html.register
-def _sharding(sharding: NamedSharding | TensorSharding | HloSharding) -> str | None:
+def _sharding(sharded: Tensor | NamedSharding | TensorSharding | HloSharding) -> str | None:
     """The devices in the colours of their blocks; None where it is not known how many there are."""
     try:
-        return show_sharding(sharding).svg
+        return show_sharding(sharded).svg
     except ConversionError:
         return None
 

@@ -12,6 +12,7 @@ from sdyscope.analysis.memory.memory import MemoryDocument
 from sdyscope.analysis.propagation.propagate import PropagateDocument
 from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
+from sdyscope.facts.account import Stage as StageName
 from sdyscope.facts.measured import Measured
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import PathWords
@@ -31,8 +32,6 @@ from sdyscope.words.stages import (
     requested_said,
     unknown_said,
 )
-
-StageName: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "executed"]
 
 State: TypeAlias = Literal["good", "warning", "bad", "unknown"]
 """``good``: nothing to say against it; ``warning``: worth a look; ``bad``: not what was asked for;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.tensors import Tensor
 from sdyscope.inspection import Inspection
 from sdyscope.page.templates import environment
+from sdyscope.syntax.strings import xml_text
 from sdyscope.terminal.table import shape
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh, only_mesh
@@ -42,9 +42,6 @@ _ABOVE = 24
 #: Room for a character of 11 px, bold, and of 8 px.
 _CHARACTER = 7
 _SMALL = 5
-
-#: What XML can't hold.
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +314,7 @@ def _index_parts(
 
 def _plain(text: str, most: int = _LINE) -> str:
     """Text that XML can hold, and that is not longer than a picture."""
-    kept = _NOT_XML.sub("�", text)
+    kept = xml_text(text)
     return kept if len(kept) <= most else f"{kept[: most - 1]}…"
 
 

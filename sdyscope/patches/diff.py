@@ -77,9 +77,13 @@ def relative(file: str, root: str = "") -> str:
     path = Path(os.path.realpath(file))
     top = Path(os.path.realpath(root or os.getcwd()))
     if not path.is_relative_to(top):
-        folder = path.parent
-        top = next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+        top = repository(path.parent)
     return path.relative_to(top).as_posix()
+
+
+def repository(folder: Path) -> Path:
+    """The root of the repository that a folder is in; the folder itself where it is in none."""
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
 
 
 def applied(diff: str, text: str, name: str) -> str:

@@ -87,6 +87,11 @@ def last_words(log: str) -> str:
     return fatal if len(fatal) <= _LONGEST else fatal[:_LONGEST] + "..."
 
 
+def last_line(log: str) -> str:
+    """The last line of a log that is not blank; empty when there is none."""
+    return next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
+
+
 def refusal(said: str) -> str:
     """Why a compiler refuses a program: its first sentence, without status or place.
 

@@ -75,10 +75,3 @@ def compiled_with(
             if unknown is None or unknown[1] not in dict(known):
                 raise
             left_out.append(unknown[1])
-
-
-def memory_statistics(executable: Any) -> dict[str, int]:
-    """The compiler's memory statistics of a compiled program, in bytes, by their names."""
-    stats = executable.get_compiled_memory_stats()
-    names = (name for name in dir(stats) if name.endswith("_in_bytes"))
-    return {name.removesuffix("_in_bytes"): int(getattr(stats, name)) for name in names}

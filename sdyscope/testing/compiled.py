@@ -184,10 +184,9 @@ def _communicated(some: Sequence[Collective], mesh: Mesh | None) -> Iterator[str
         if len(collective.parts) > 1:
             words.append(f"with {len(collective.parts) - 1:,} more tensors")
         yield " ".join(words)
-        where = "/".join(word for word in (part.scope, part.primitive) if word)
         place = source_text(part.source)
-        if where or place:
-            yield f"    for {' at '.join(word for word in (where, place) if word)}"
+        if part.path or place:
+            yield f"    for {' at '.join(filter(None, (part.path, place)))}"
         if part.origin is not None:
             yield f"    because {origin_text(part.origin)}"
     if len(largest) > _NAMED:

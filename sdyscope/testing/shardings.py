@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, get_args, overload
 
 from sdyscope.analysis.naming.resolve import resolve_value
 from sdyscope.analysis.propagation.explain import Explanation
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError, TargetError, kind_of
-from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.program import Kind, Partitioner, RequestedTensor
 from sdyscope.facts.propagated import NamedValue
 from sdyscope.facts.sharded import requested_open_dims
 from sdyscope.facts.tensors import Tensor
@@ -268,7 +268,7 @@ def _annotated(
 
 
 def _rows(inspection: Inspection, chosen: Partitioner, name: str) -> Sequence[Tensor]:
-    every = [row for row in inspection.tensors.tensors if row.kind in _KINDS]
+    every = [row for row in inspection.tensors.tensors if row.kind in get_args(Kind)]
     named = [row for row in every if row.path == name and row.kind in ("argument", "result")]
     if named:
         return named
@@ -284,9 +284,6 @@ def _rows(inspection: Inspection, chosen: Partitioner, name: str) -> Sequence[Te
         and row.lowered[chosen].op in ops
         and row.is_authored
     ]
-
-
-_KINDS = ("argument", "result", "constraint", "shard_map input", "shard_map output")
 
 
 def _requested(

@@ -198,8 +198,7 @@ class Wanted:
                 if self.axis and not any(ref.name == self.axis for ref in collective.axes or ()):
                     continue
                 for part in collective.parts:
-                    scope = "/".join(filter(None, (part.scope, part.primitive)))
-                    if pattern is None or pattern.fullmatch(scope):
+                    if pattern is None or pattern.fullmatch(part.path):
                         yield collective, part
 
     def _sources(self, stages: list[ProgramStages]) -> Iterator[SourceLocation]:

@@ -61,7 +61,7 @@ def to_placement(
                 # JAX writes so, whatever the rank, of what a callback to the host takes and gives.
                 device = own.devices()[0]
                 return Placement(num_devices or device + 1, ((),) * rank, device=device)
-            _check_rank(sharding, len(sharding.dim_shardings), rank)
+            _check_rank(sharding, rank)
             if own is not None and own.device_ids is None and own.size == 1 and num_devices:
                 # On a mesh that divides nothing, all is whole on each of the devices that there
                 # are: so XLA runs what was exported for one device and is called from many.
@@ -69,7 +69,7 @@ def to_placement(
             return tensor_sharding_placement(sharding, mesh)
         case NamedHloSharding():
             if sharding.dim_shardings:
-                _check_rank(sharding, len(sharding.dim_shardings), rank)
+                _check_rank(sharding, rank)
             if sharding.mesh.is_maximal and num_devices:
                 # Of device 0 alone the mesh is as of one device, which has everything whole.
                 (device,) = sharding.mesh.devices()
@@ -81,7 +81,8 @@ def to_placement(
             return hlo_sharding_placement(sharding, count, rank)
 
 
-def _check_rank(sharding: AnySharding, own: int, rank: int) -> None:
+def _check_rank(sharding: TensorSharding | NamedHloSharding, rank: int) -> None:
+    own = len(sharding.dim_shardings)
     if own != rank:
         raise ConversionError(f"{sharding} is for a tensor of rank {own}, not {rank}")
 

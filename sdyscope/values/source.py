@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import itertools
 import os
 import re
+import sys
 import traceback
 import warnings
 from collections import Counter
@@ -110,6 +112,18 @@ def innermost_line(error: BaseException, outside: Iterable[Path]) -> SourceLocat
     for frame in reversed(own or frames):
         return SourceLocation(frame.filename, frame.lineno or 0, frame.colno or 0, frame.name)
     return None
+
+
+def authors_line(error: BaseException) -> SourceLocation | None:
+    """The last line that `error` came through outside of sdyscope, JAX and Python's imports.
+
+    Nothing imports JAX for it: without it no line can be JAX's.
+    """
+    folders = [PACKAGE, Path(importlib.__file__).parent]
+    jax = sys.modules.get("jax")
+    if jax is not None and jax.__file__:
+        folders.append(Path(jax.__file__).parent)
+    return innermost_line(error, folders)
 
 
 @dataclass(frozen=True)

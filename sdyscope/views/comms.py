@@ -39,9 +39,8 @@ def heading(document: CommsDocument) -> Iterator[Paragraph]:
     else:
         devices = document.programs[0].devices
         parts.append(f"{counted(devices, 'device')}, {NO_MESH}")
-    if compiled := compiled_text(
-        document.hardware, document.device_kind, by=document.compiled_by or ""
-    ):
+    compiled = compiled_text(document.hardware, document.device_kind, by=document.compiled_by)
+    if compiled:
         parts.append(compiled)
     if any(program.predicted for program in document.programs):
         parts.append("predicted from Shardy's reshards for TPUs and GPUs, not compiled")

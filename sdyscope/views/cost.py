@@ -52,7 +52,7 @@ def heading(
 ) -> Iterator[Paragraph]:
     """The program and the hardware; what limits the step, and how long it takes at least."""
     under = partitioner_names(partitioners)
-    by = document.compiled_by or ""
+    by = document.compiled_by
     compiled = compiled_text(program.hardware, program.device_kind, under=under, by=by)
     parts = [document.name]
     if program.mesh is not None:

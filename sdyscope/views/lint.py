@@ -108,7 +108,7 @@ def _summary(lint: Lint | Linted, rules: int, findings: Sequence[Finding]) -> st
     under = f" under {partitioner_names(lint.partitioners)}" if lint.partitioners else ""
     start = f"{lint.name}: {rules_text(rules, not_run)}{under}"
     counts = _counts(Counter(finding.severity for finding in findings))
-    compiled = compiled_text(lint.hardware, lint.device_kind, by=lint.compiled_by or "")
+    compiled = compiled_text(lint.hardware, lint.device_kind, by=lint.compiled_by)
     return "; ".join(filter(None, (f"{start}, {counts}", compiled)))
 
 

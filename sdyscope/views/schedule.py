@@ -41,7 +41,7 @@ def heading(
     if schedule.mesh is not None:
         parts += mesh_words_of({"": schedule.mesh})
     under = partitioner_names(partitioners) if partitioners else ""
-    by = document.compiled_by or ""
+    by = document.compiled_by
     if compiled := compiled_text(schedule.hardware, schedule.device_kind, under=under, by=by):
         parts.append(compiled)
     yield Paragraph("; ".join(parts))

@@ -42,9 +42,8 @@ LISTED = 3
 def heading(document: SourceDocument) -> Iterator[Paragraph]:
     """The program, its meshes and what it was compiled for; then how much this is worth."""
     parts = [in_file(document.name, document.file), *mesh_words_of(document.meshes)]
-    if compiled := compiled_text(
-        document.hardware, document.device_kind, by=document.compiled_by or ""
-    ):
+    compiled = compiled_text(document.hardware, document.device_kind, by=document.compiled_by)
+    if compiled:
         parts.append(compiled)
     yield Paragraph("; ".join(parts))
     yield from provenance(document.propagations, document.failures)

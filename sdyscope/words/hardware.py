@@ -25,7 +25,7 @@ def compiled_text(
     device_kind: str | None = None,
     *,
     under: str = "",
-    by: str = "",
+    by: str | None = None,
 ) -> str:
     """`compiled for cpu:8 under Shardy by JAX 0.10.2`; empty where nobody says for what.
 
@@ -33,7 +33,7 @@ def compiled_text(
         hardware: as ``hardware_text`` takes it.
         device_kind: likewise.
         under: which partitioners, in words.
-        by: the JAX that compiled it.
+        by: the JAX that compiled it; None where that is not known.
     """
     on = hardware_text(hardware, device_kind)
     parts = (f"compiled for {on}", f"under {under}" if under else "", f"by {by}" if by else "")

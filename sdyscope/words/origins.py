@@ -92,9 +92,7 @@ def annotation_name(annotation: OriginAnnotation, file: str = "") -> str:
     """As ``annotation_text``, without what is written there: `constraint at models/mlp.py:98`."""
     if annotation.kind in ("argument", "result"):
         return annotation.name
-    where = source_text(annotation.source)
-    if file and where.startswith(f"{file}:"):
-        where = f"line {where.removeprefix(f'{file}:')}"
+    where = _line_text(annotation.source, file)
     scope = f" in {shown_name(annotation.name, '')}" if annotation.name else ""
     kind = annotation_kind(annotation.kind, annotation.mapped)
     return f"{kind}{f' at {where}' if where else scope}"
@@ -240,10 +238,16 @@ def _resharding(
 
 def _elsewhere(origin: CollectiveOrigin, file: str) -> str:
     """Where the op that needs it is, if that is not where the collective is shown."""
-    where = source_text(origin.source) if origin.elsewhere else ""
-    if file and where.startswith(f"{file}:"):
-        where = f"line {where.removeprefix(f'{file}:')}"
+    where = _line_text(origin.source, file) if origin.elsewhere else ""
     return f" at {where}" if where else ""
+
+
+def _line_text(source: SourceLocation | None, file: str) -> str:
+    """A line of the program, without the file where that need not be repeated."""
+    where = source_text(source)
+    if file and where.startswith(f"{file}:"):
+        return f"line {where.removeprefix(f'{file}:')}"
+    return where
 
 
 def _sharded_dimension(

@@ -126,6 +126,39 @@ class Purpose:
     is_own: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SentTensor:
+    """One tensor of a collective.
+
+    Attributes:
+        computation: where the collective is.
+        collective: the collective.
+        value: the instruction whose result the tensor is: itself, what takes it out of its tuple,
+            or of several that are joined to one what makes it.
+    """
+
+    computation: Computation
+    collective: Instruction
+    value: Instruction
+
+    @property
+    def given(self) -> ValuePlace:
+        """The value behind the collective."""
+        return ValuePlace(self.computation.name, self.value.name)
+
+    @property
+    def taken(self) -> list[ValuePlace]:
+        """The values that the collective communicates; of several joined, this one."""
+        operands: Sequence[str] = self.collective.operands
+        if self.value is not self.collective and self.collective.name in self.value.operands[:1]:
+            index = self.value.element
+            if index is not None and index < len(operands):
+                operands = operands[index : index + 1]
+        elif self.value is not self.collective:
+            operands = (self.value.name,)
+        return [ValuePlace(self.computation.name, name) for name in operands]
+
+
 class MadeFor:
     """Finds what the collectives of a module are for.
 
@@ -146,40 +179,29 @@ class MadeFor:
         }
         self.arguments = {each.op_name: number for number, each in self.parameters.items()}
 
-    def purpose(
-        self,
-        computation: Computation,
-        collective: Instruction,
-        value: Instruction,
-        kind: CollectiveKind,
-    ) -> Purpose:
+    def purpose(self, sent: SentTensor, kind: CollectiveKind) -> Purpose:
         """What one tensor of a collective is for.
 
         Args:
-            computation: where the collective is.
-            collective: the collective.
-            value: the instruction whose result the tensor is: itself, what takes it out of its
-                tuple, or of several that are joined to one what makes it.
-            kind: its kind.
+            sent: the tensor.
+            kind: the collective's kind.
         """
-        around = self.flow.callers.get(computation.name)
-        own = [value, collective]
+        around = self.flow.callers.get(sent.computation.name)
+        own = [sent.value, sent.collective]
         if around is not None and around[1].opcode in INLINE:
             own.append(around[1])
         said = [op for op in own if self.is_named(op)]
         if kind in _SUMS or kind in ("send", "recv"):
             if said:
                 return Purpose(tuple(said), self.of(said[:1]))
-            return self.of_nothing(computation, collective, value, users_first=False)
+            return self.of_nothing(sent, users_first=False)
         if not said:
-            return self.of_nothing(computation, collective, value, users_first=True)
-        return self.of_name(computation, collective, value, said, kind)
+            return self.of_nothing(sent, users_first=True)
+        return self.of_name(sent, said, kind)
 
     def of_name(
         self,
-        computation: Computation,
-        collective: Instruction,
-        value: Instruction,
+        sent: SentTensor,
         instructions: Sequence[Instruction],
         kind: CollectiveKind,
     ) -> Purpose:
@@ -187,9 +209,10 @@ class MadeFor:
 
         Where both can be it is taken for the latter; ``origin_search`` asks the shardings.
         """
+        is_generated = _GENERATED in sent.collective.rest
         key = self.key(instructions[0])
         exactly = Purpose(tuple(instructions), self.of(instructions[:1]))
-        makers = self.makers(computation, collective, value, key)
+        makers = self.makers(sent, key)
         argument = makers.boundary[0] if len(makers.boundary) == 1 else None
         maker = next(iter(makers.instructions), None)
         exactly = replace(
@@ -198,13 +221,13 @@ class MadeFor:
             argument=argument,
             is_own=maker is not None and not key.isdisjoint(self.key(maker)),
             # As of JAX 0.11 what XLA generated can have the name of what makes the value.
-            named_after="op" if _GENERATED in collective.rest else "taker",
+            named_after="op" if is_generated else "taker",
         )
-        if kind not in _OF_MAKER or _GENERATED not in collective.rest:
+        if kind not in _OF_MAKER or not is_generated:
             return exactly
-        if not self.tags and not self.is_made_by(computation, collective, value, key):
+        if not self.tags and not self.is_made_by(sent, key):
             return exactly
-        users = self.users(computation, value, key, is_permuted=kind == "collective-permute")
+        users = self.users(sent, key, is_permuted=kind == "collective-permute")
         if any(not key.isdisjoint(self.key(instruction)) for instruction in users.instructions):
             return replace(exactly, named_after="taker")  # it is in the middle of the op
         result = users.boundary[0] if users.boundary else None
@@ -213,9 +236,7 @@ class MadeFor:
         by = self.of(instructions[:1])
         # What goes into a loop is what is carried in it, where an op of that is named.
         is_carried = any(user.opcode == "while" for user in users.instructions)
-        if (exactly.makers or not is_carried) and self.is_moved_by(
-            computation, collective, value, key
-        ):
+        if (exactly.makers or not is_carried) and self.is_moved_by(sent, key):
             by = exactly.makers
         if users.instructions:
             followed = tuple(users.instructions)
@@ -236,18 +257,11 @@ class MadeFor:
             is_own=exactly.is_own,
         )
 
-    def of_nothing(
-        self,
-        computation: Computation,
-        collective: Instruction,
-        value: Instruction,
-        *,
-        users_first: bool,
-    ) -> Purpose:
+    def of_nothing(self, sent: SentTensor, *, users_first: bool) -> Purpose:
         """Of a collective without a name."""
-        users = self.users(computation, value, frozenset())
-        makers = self.makers(computation, collective, value, frozenset())
-        argument = self.arguments.get(collective.op_name)
+        users = self.users(sent, frozenset())
+        makers = self.makers(sent, frozenset())
+        argument = self.arguments.get(sent.collective.op_name)
         after: NamedAfter = "nothing" if argument is None else "value"
         if argument is None and not makers.instructions and len(makers.boundary) == 1:
             argument = makers.boundary[0]
@@ -267,34 +281,21 @@ class MadeFor:
         )
 
     def users(
-        self,
-        computation: Computation,
-        value: Instruction,
-        key: frozenset[object],
-        *,
-        is_permuted: bool = False,
+        self, sent: SentTensor, key: frozenset[object], *, is_permuted: bool = False
     ) -> WalkEnds:
         """What uses a value next, behind what has one of these names and is form only.
 
         Args:
-            computation: where it is.
-            value: the instruction that makes it.
+            sent: the value.
             key: the names.
             is_permuted: whether a permutation gives it: what puts that together with what devices
                 have, such as the edge of a block, is what it is for, and no form of it.
         """
         # CPUs compute bf16 in f32: what was gathered is converted, under the name that it has.
         forms = {*_FORMS, "convert"} - (_JOINING if is_permuted else frozenset())
-        passes = self.passing(key, forms)
-        return self.flow.forward(ValuePlace(computation.name, value.name), passes)
+        return self.flow.forward(sent.given, self.passing(key, forms))
 
-    def makers(
-        self,
-        computation: Computation,
-        collective: Instruction,
-        value: Instruction,
-        key: frozenset[object],
-    ) -> WalkEnds:
+    def makers(self, sent: SentTensor, key: frozenset[object]) -> WalkEnds:
         """What makes the value that a collective communicates; of several joined, this one."""
         # An op makes what it sums: what that is made of is no form of it. CPUs compute bf16 in f32.
         passes = self.passing(key, {*_FORMS, "convert"}.difference(_SUMS))
@@ -311,17 +312,11 @@ class MadeFor:
             return is_own and scope_of(loop.op_name)[1] != "while"
 
         # What a sum is handed round for the loop makes as it goes.
-        around = is_round if collective.base == "collective-permute" else None
-        ends = self.flow.backward(self.places(computation, collective, value), is_moved, around)
+        around = is_round if sent.collective.base == "collective-permute" else None
+        ends = self.flow.backward(sent.taken, is_moved, around)
         return replace(ends, instructions=tuple(filter(self.is_named, ends.instructions)))
 
-    def is_moved_by(
-        self,
-        computation: Computation,
-        collective: Instruction,
-        value: Instruction,
-        key: frozenset[object],
-    ) -> bool:
+    def is_moved_by(self, sent: SentTensor, key: frozenset[object]) -> bool:
         """Whether what has one of these names moved the value before, for another op, and no more.
 
         XLA then names what moves it on after that.
@@ -333,7 +328,7 @@ class MadeFor:
                 named.append(instruction)
             return self.is_move(instruction)
 
-        self.flow.backward(self.places(computation, collective, value), passes)
+        self.flow.backward(sent.taken, passes)
         return bool(named) and all(map(self.is_move, named))
 
     def is_move(self, instruction: Instruction) -> bool:
@@ -358,77 +353,59 @@ class MadeFor:
                             return True
                         return False
 
-                    self.flow.backward(self.places(computation, move, move), passes)
-                    self.flow.forward(ValuePlace(computation.name, move.name), passes)
+                    moved = SentTensor(computation, move, move)
+                    self.flow.backward(moved.taken, passes)
+                    self.flow.forward(moved.given, passes)
         return frozenset(names)
 
-    def places(
-        self, computation: Computation, collective: Instruction, value: Instruction
-    ) -> list[ValuePlace]:
-        """The values that a collective communicates; of several joined, this one."""
-        operands: Sequence[str] = collective.operands
-        if value is not collective and collective.name in value.operands[:1]:
-            index = value.element
-            if index is not None and index < len(operands):
-                operands = operands[index : index + 1]
-        elif value is not collective:
-            operands = (value.name,)
-        return [ValuePlace(computation.name, name) for name in operands]
-
-    def moved_before(
-        self, computation: Computation, collective: Instruction, value: Instruction
-    ) -> Moved:
+    def moved_before(self, sent: SentTensor) -> Moved:
         """How devices gave each other their blocks right before; of several joined, of this one."""
-        if self.permuted_before(computation, collective, value) is not None:
+        if self.permuted_before(sent) is not None:
             return "permuted"
 
         def passes(instruction: Instruction) -> bool:
             return instruction.base in _FORMS - _EXCHANGES
 
-        places = self.places(computation, collective, value)
-        ends = self.flow.backward(places, passes).instructions
+        ends = self.flow.backward(sent.taken, passes).instructions
         return "exchanged" if any(each.base in _EXCHANGES for each in ends) else ""
 
-    def permuted_before(
-        self, computation: Computation, collective: Instruction, value: Instruction
-    ) -> Instruction | None:
+    def permuted_before(self, sent: SentTensor) -> Instruction | None:
         """The permutation whose result this takes as it is, if there is one."""
-        before = self.ends_before(computation, collective, value)
+        before = self.ends_before(sent)
         is_one = len(before) == 1 and before[0].base == "collective-permute"
         return before[0] if is_one and len(before[0].operands) == 1 else None
 
-    def is_all(self, computation: Computation, collective: Instruction, value: Instruction) -> bool:
+    def is_all(self, sent: SentTensor) -> bool:
         """Whether it is all that moves the blocks of a value, as they were made, for an op.
 
         XLA may also cut them or move them on, be it before or after.
         """
-        after = self.flow.forward(ValuePlace(computation.name, value.name), _is_form)
+        after = self.flow.forward(sent.given, _is_form)
         cuts = _MOVES | {"dynamic-slice"}
         goes_on = any(
-            end.base in cuts and self.may_be_named_alike(end, value) for end in after.instructions
+            end.base in cuts and self.may_be_named_alike(end, sent.value)
+            for end in after.instructions
         )
-        return not goes_on and self.is_made(computation, collective, value)
+        return not goes_on and self.is_made(sent)
 
-    def is_made(
-        self, computation: Computation, collective: Instruction, value: Instruction
-    ) -> bool:
+    def is_made(self, sent: SentTensor) -> bool:
         """Whether a collective takes a value's blocks as they were made, neither cut nor moved.
 
         XLA may have cut or moved them for another op; other forms are the program's own by name.
         """
         forms, cuts = _FORMS.difference(_SUMS), _MOVES | {"dynamic-slice"}
         return not any(
-            end.base in forms and (end.base in cuts or self.may_be_named_alike(end, value))
-            for end in self.ends_before(computation, collective, value)
+            end.base in forms and (end.base in cuts or self.may_be_named_alike(end, sent.value))
+            for end in self.ends_before(sent)
         )
 
-    def is_moved_on(self, computation: Computation, value: Instruction, purpose: Purpose) -> bool:
+    def is_moved_on(self, sent: SentTensor, purpose: Purpose) -> bool:
         """Whether XLA goes on to give devices other blocks, or each its own, of what is gathered.
 
         For the same op, or as part of the same change; more gathers are none of that.
         """
-        key = self.key(value)
-        if any(end.base in _CHANGES for end in self._ends_behind(computation, value, key)):
+        key = self.key(sent.value)
+        if any(end.base in _CHANGES for end in self._ends_behind(sent, key)):
             return True
         if purpose.named_after != "value":
             return False
@@ -436,12 +413,10 @@ class MadeFor:
         taker = frozenset[object]().union(*map(self.key, purpose.said))
         return any(
             end.base in _CHANGES and (not self.is_named(end) or not taker.isdisjoint(self.key(end)))
-            for end in self._ends_behind(computation, value, key | taker)
+            for end in self._ends_behind(sent, key | taker)
         )
 
-    def _ends_behind(
-        self, computation: Computation, value: Instruction, key: frozenset[object]
-    ) -> tuple[Instruction, ...]:
+    def _ends_behind(self, sent: SentTensor, key: frozenset[object]) -> tuple[Instruction, ...]:
         """What takes a value behind its forms of these names, or of none."""
         # Moves that XLA makes of several others are laid out under the same name, or none.
         forms = _FORMS - _MOVES - {"dynamic-slice"}
@@ -453,8 +428,7 @@ class MadeFor:
             is_form = is_between or instruction.opcode in forms
             return (is_form and is_same(instruction)) or _is_form(instruction)
 
-        place = ValuePlace(computation.name, value.name)
-        return self.flow.forward(place, passes).instructions
+        return self.flow.forward(sent.given, passes).instructions
 
     def may_be_named_alike(self, instruction: Instruction, value: Instruction) -> bool:
         """Whether an instruction and a value may be named after the same op.
@@ -464,35 +438,24 @@ class MadeFor:
         key, other = self.key(value), self.key(instruction)
         return not (key and other and key.isdisjoint(other))
 
-    def ends_before(
-        self, computation: Computation, collective: Instruction, value: Instruction
-    ) -> tuple[Instruction, ...]:
+    def ends_before(self, sent: SentTensor) -> tuple[Instruction, ...]:
         """What makes the blocks that a collective takes."""
-        places = self.places(computation, collective, value)
-        return self.flow.backward(places, _is_form).instructions
+        return self.flow.backward(sent.taken, _is_form).instructions
 
-    def gathered_before(
-        self, computation: Computation, collective: Instruction, value: Instruction
-    ) -> str:
+    def gathered_before(self, sent: SentTensor) -> str:
         """The all-gather whose result, in whatever form, this one gathers further; else empty."""
 
         def passes(instruction: Instruction) -> bool:
             return instruction.base in _FORMS - _MOVES
 
-        ends = self.flow.backward(self.places(computation, collective, value), passes)
+        ends = self.flow.backward(sent.taken, passes)
         before = ends.instructions if not ends.boundary else ()
         is_gather = len(before) == 1 and before[0].base == "all-gather"
         return before[0].name if is_gather else ""
 
-    def is_made_by(
-        self,
-        computation: Computation,
-        collective: Instruction,
-        value: Instruction,
-        key: frozenset[object],
-    ) -> bool:
+    def is_made_by(self, sent: SentTensor, key: frozenset[object]) -> bool:
         """Whether the value is made by an instruction with one of these names."""
-        instructions = self.makers(computation, collective, value, key).instructions
+        instructions = self.makers(sent, key).instructions
         return bool(instructions) and not key.isdisjoint(self.key(instructions[0]))
 
     def passing(

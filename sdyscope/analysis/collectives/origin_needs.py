@@ -30,8 +30,8 @@ from sdyscope.analysis.propagation.openness import Binding
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
-from sdyscope.graph.custom_calls import collective_of, primitive_of
-from sdyscope.graph.op_kinds import BARRIERS, is_elementwise
+from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL, collective_of, primitive_of
+from sdyscope.graph.op_kinds import BARRIERS, COLLECTIVES, is_elementwise
 from sdyscope.graph.rearranged_dims import cuts_ends_only, rearranged_dims
 from sdyscope.graph.same_dims import same_dims
 from sdyscope.graph.summed_dims import free_dims, spatial_dims, summed_dims
@@ -39,17 +39,7 @@ from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding_rule import OpShardingRule
 
 #: Collectives that a program writes in a shard_map, by the names of their ops.
-PROGRAM: Final = frozenset(
-    {
-        "all_reduce",
-        "all_gather",
-        "all_to_all",
-        "reduce_scatter",
-        "collective_permute",
-        "collective_broadcast",
-        "ragged_all_to_all",
-    }
-)
+PROGRAM: Final = COLLECTIVES | {RAGGED_ALL_TO_ALL}
 #: Ops that make one number of many, or of one device's piece a whole.
 SUMMING: Final = frozenset(
     {"dot_general", "dot", "convolution", "reduce", "scatter", "reduce_window", "custom_call"}

@@ -15,7 +15,7 @@ from dataclasses import replace
 from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
 from sdyscope.analysis.collectives.bytes import wire_bytes_by_tensor
 from sdyscope.analysis.collectives.instruction_flow import ValuePlace
-from sdyscope.analysis.collectives.made_for import MadeFor, Tags
+from sdyscope.analysis.collectives.made_for import MadeFor, SentTensor, Tags
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.scopes import is_differentiated, phase_of, scope_of
 from sdyscope.errors import SdyscopeError
@@ -293,10 +293,10 @@ class _Reader:
         for number, (shape, value, (sent, received)) in enumerate(
             zip(shapes, named, moved, strict=True)
         ):
+            sent_tensor = SentTensor(computation, instruction, value)
             if kind == "all-gather":
-                before = self.made_for.gathered_before(computation, instruction, value)
-                self.before[instruction.name, number] = before
-            purpose = self.made_for.purpose(computation, instruction, value, kind)
+                self.before[instruction.name, number] = self.made_for.gathered_before(sent_tensor)
+            purpose = self.made_for.purpose(sent_tensor, kind)
             op_name = purpose.said[0].op_name if purpose.said else ""
             scope, primitive = scope_of(op_name)
             located = next((op for op in purpose.said if self.module.source(op)), None)
@@ -318,33 +318,23 @@ class _Reader:
                     named_after=purpose.named_after,
                     own=purpose.is_own,
                     moved_on=kind == "all-gather"
-                    and self.made_for.is_moved_on(computation, value, purpose),
-                    pairs=self.pairs_of(computation, instruction, value, kind),
-                    before=self.made_for.moved_before(computation, instruction, value)
-                    if kind == "all-gather"
-                    else "",
+                    and self.made_for.is_moved_on(sent_tensor, purpose),
+                    pairs=self.pairs_of(sent_tensor, kind),
+                    before=self.made_for.moved_before(sent_tensor) if kind == "all-gather" else "",
                 )
             )
         return tuple(parts)
 
-    def pairs_of(
-        self,
-        computation: Computation,
-        instruction: Instruction,
-        value: Instruction,
-        kind: CollectiveKind,
-    ) -> tuple[tuple[int, int], ...]:
+    def pairs_of(self, sent: SentTensor, kind: CollectiveKind) -> tuple[tuple[int, int], ...]:
         """The devices between which the blocks of a value go, by this or right before it."""
-        move: Instruction | None = instruction
+        move: Instruction | None = None
         if kind == "all-gather":
-            move = self.made_for.permuted_before(computation, instruction, value)
-            is_here = move is not None and move.name in computation.instructions
-            if not (is_here and move and self.made_for.is_made(computation, move, move)):
-                move = None
-        elif not (
-            kind == "collective-permute" and self.made_for.is_all(computation, instruction, value)
-        ):
-            move = None
+            before = self.made_for.permuted_before(sent)
+            if before is not None and before.name in sent.computation.instructions:
+                as_it_is = self.made_for.is_made(SentTensor(sent.computation, before, before))
+                move = before if as_it_is else None
+        elif kind == "collective-permute" and self.made_for.is_all(sent):
+            move = sent.collective
         return () if move is None else self.pairs.get(move.name, ())
 
     def elements(
@@ -403,7 +393,7 @@ class _Reader:
         if kind in ("all-gather", "collective-broadcast"):
             is_pair = instruction.opcode.endswith(_START) and len(own.elements) > 1
             return own.elements[1].leaves if is_pair else own.leaves
-        operands = [computation.instructions.get(name) for name in instruction.operands]
+        operands = computation.operands(instruction)
         if kind == "ragged-all-to-all":
             # (data, room for the result, four vectors of offsets and sizes)
             operands = operands[:1]

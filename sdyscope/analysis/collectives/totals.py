@@ -94,6 +94,16 @@ class Part:
     )
 
     @property
+    def path(self) -> str:
+        """Its scope and the op: `layer0/mlp/dot_general`; empty without either."""
+        return "/".join(filter(None, (self.scope, self.primitive)))
+
+    @property
+    def annotations(self) -> tuple[OriginAnnotation, ...]:
+        """The annotations that it is there for; none where that is not known."""
+        return () if self.origin is None else self.origin.annotations
+
+    @property
     def is_followed(self) -> bool:
         """Whether XLA names no op that it is for: that was followed to in the compiled program."""
         return self.named_after in ("value", "nothing")
@@ -369,9 +379,9 @@ class Collectives(Summarized):
         for collective in self._in_order():
             counted: set[OriginAnnotation] = set()
             for part in collective.parts:
-                named = part.origin.annotations if part.origin is not None else ()
                 written = (
-                    names.setdefault(annotation.key, annotation.written()) for annotation in named
+                    names.setdefault(annotation.key, annotation.written())
+                    for annotation in part.annotations
                 )
                 for annotation in dict.fromkeys(written):
                     first = annotation not in counted

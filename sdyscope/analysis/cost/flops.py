@@ -92,7 +92,7 @@ def matmul_flops(computation: Computation, instruction: Instruction) -> int | No
     shapes = _operand_shapes(computation, instruction)
     attributes = instruction.attributes
     if instruction.opcode == "custom-call":
-        target = attributes.get("custom_call_target", "").strip('"')
+        target = instruction.call_target
         if target in _CUSTOM_CONVOLUTIONS and len(shapes) > 1:
             every = [*shapes, instruction.shape.leaves[0]]
             return _convolution(instruction, *(every[k] for k in _CUSTOM_CONVOLUTIONS[target]))
@@ -126,7 +126,7 @@ def matmul_type(computation: Computation, instruction: Instruction) -> str:
 
 
 def _operand_shapes(computation: Computation, instruction: Instruction) -> list[Shape]:
-    operands = [computation.instructions.get(name) for name in instruction.operands]
+    operands = computation.operands(instruction)
     return [operand.shape for operand in operands if operand is not None]
 
 

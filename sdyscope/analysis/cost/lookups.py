@@ -12,13 +12,11 @@ import numpy as np
 
 from sdyscope.analysis.cost.counters import IndexPlaces, Path
 from sdyscope.graph import Op, OpGraph, ValueId
-from sdyscope.graph.op_kinds import BRANCHES, LOOPS, REGIONS, TERMINATORS
+from sdyscope.graph.op_kinds import BRANCHES, LOOPS, REGIONS, TERMINATORS, WRITERS
 from sdyscope.walk import reached
 
-#: Ops that write into their first operand; what they give is that, with some of it other.
-_WRITERS: Final = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
 #: These, and ops that read of their first operand only as much as they give.
-_PARTLY: Final = {*_WRITERS, "stablehlo.dynamic_slice", "stablehlo.gather"}
+_PARTLY: Final = {*WRITERS, "stablehlo.dynamic_slice", "stablehlo.gather"}
 #: Ops that pass on what they are given to regions, functions, or whoever called.
 _BOUNDARIES: Final = {"func.call", *LOOPS, *BRANCHES, *REGIONS, *TERMINATORS}
 
@@ -84,7 +82,7 @@ class _Readings:
             op = self.graph.ops[user]
             if op.is_form:
                 yield (user, operand if len(op.types) > 1 else 0)
-            elif op.kind in _WRITERS and not operand:
+            elif op.kind in WRITERS and not operand:
                 yield (user, 0)
 
     def _is_read(self, value: ValueId, *, is_new: bool) -> bool:

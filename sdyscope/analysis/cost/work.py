@@ -207,7 +207,7 @@ class _Counter:
 
     def applied(self, computation: Computation, instruction: Instruction) -> Work:
         """What an op applies to elements: all but one of each window, each update, each element."""
-        operands = [computation.instructions.get(name) for name in instruction.operands]
+        operands = computation.operands(instruction)
         sizes = [0 if each is None else math.prod(each.shape.dimensions) for each in operands]
         result = math.prod(instruction.shape.leaves[0].dimensions)
         times: dict[str, int] = {"to_apply": result}
@@ -277,11 +277,11 @@ class _Counter:
         """(bytes, of these on the chip) that an instruction reads and writes."""
         if instruction.opcode in _FREE or _CONTINUED.search(instruction.opcode):
             return 0, 0
-        operands = [computation.instructions.get(name) for name in instruction.operands]
+        operands = computation.operands(instruction)
         shapes = [None if operand is None else operand.shape for operand in operands]
         result = instruction.shape
         if instruction.opcode == "custom-call":
-            target = instruction.attributes.get("custom_call_target", "").strip('"')
+            target = instruction.call_target
             if target in _BOOKKEEPING:
                 return 0, 0
             if target.startswith(_WITH_WORKSPACE) and len(result.elements) > 1:
@@ -311,7 +311,7 @@ def _target(instruction: Instruction) -> str:
     """What a custom call calls; empty where it is none, or computes nothing."""
     if instruction.opcode not in ("custom-call", "custom-call-start"):
         return ""
-    target = instruction.attributes.get("custom_call_target", "").strip('"')
+    target = instruction.call_target
     return "" if target in _BOOKKEEPING or target in _ONLY_MOVES else target
 
 

@@ -52,10 +52,9 @@ def _annotations(every: Iterable[Transfers]) -> tuple[OriginAnnotation, ...]:
     first: dict[object, OriginAnnotation] = {}
     for transfers in every:
         for collective, part in transfers.parts:
-            annotations = part.origin.annotations if part.origin is not None else ()
             named = [
                 replace(annotation.written(), name=without_indices(annotation.name))
-                for annotation in annotations
+                for annotation in part.annotations
             ]
             for key, difference in {difference.key: difference for difference in named}.items():
                 first.setdefault(key, difference)

@@ -297,5 +297,4 @@ class Considered:
 
 def _asked(row: Tensor, mesh: Mesh) -> PartitionSpec | None:
     """How an argument is asked to be sharded on a mesh; None where it is left open."""
-    asked = None if row.requested is None else row.requested.sharding
-    return None if asked is None or asked.mesh != mesh else asked.spec
+    return None if row.asked is None or row.asked.mesh != mesh else row.asked.spec

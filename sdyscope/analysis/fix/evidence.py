@@ -100,9 +100,8 @@ def evidence(program: Staged, collectives: Collectives) -> Evidence:
             sent = float(collective.count * part.sent)
             if not sent:
                 continue
-            if part.origin is not None:
-                for key in {_key(annotation): None for annotation in part.origin.annotations}:
-                    weighed.annotations.setdefault(key, Weight()).add(sent, axes)
+            for key in {_key(annotation): None for annotation in part.annotations}:
+                weighed.annotations.setdefault(key, Weight()).add(sent, axes)
             if explainer is not None:
                 for value in _values(explainer, collective, part):
                     weighed.values.setdefault(value, []).append(len(weighed.parts))

@@ -15,8 +15,9 @@ from sdyscope.analysis.fix.expressions import Expression
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.memory.donation import held_at_most, not_donated
 from sdyscope.analysis.naming.next_values import next_values_of_rows, pairs_of_table
+from sdyscope.analysis.propagation.counterfactuals import written_spec
 from sdyscope.annotations import Annotation
-from sdyscope.errors import ConversionError, TargetError
+from sdyscope.errors import TargetError
 from sdyscope.facts.edits import SourceEdit
 from sdyscope.facts.sharded import requested_sharding
 from sdyscope.graph import OpGraph
@@ -31,7 +32,6 @@ from sdyscope.stages.propagated.annotate import (
     NewConstraint,
     ShardingEdit,
 )
-from sdyscope.values.convert import to_named_sharding
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
@@ -40,7 +40,6 @@ from sdyscope.values.source import SourceLocation
 
 if TYPE_CHECKING:
     from sdyscope.facts.program import RequestedTensor
-    from sdyscope.facts.tensors import Tensor
     from sdyscope.staged import Staged
 
 Splices: TypeAlias = Mapping[str, Sequence[Splice]]
@@ -82,12 +81,7 @@ def spec_of(annotation: Annotation, graph: OpGraph, mesh: Mesh) -> PartitionSpec
     if not isinstance(sharding, TensorSharding):
         return None
     own = sharding.mesh if isinstance(sharding.mesh, Mesh) else graph.meshes.get(sharding.mesh)
-    if own != mesh:
-        return None
-    try:
-        return to_named_sharding(sharding, len(annotation.shape or ()), mesh).spec
-    except ConversionError:
-        return None
+    return written_spec(annotation, mesh) if own == mesh else None
 
 
 def specs_near(
@@ -435,27 +429,23 @@ def open_results(workshop: Workshop) -> Iterator[Proposal]:
         results[number]
         for number, value in known.items()
         if value.relation != "gradient"
-        and _asked(results[number]) is not None
-        and _asked(arguments[value.argument]) is not None
+        and results[number].asked is not None
+        and arguments[value.argument].asked is not None
         and results[number].lowered["shardy"].placement
         != arguments[value.argument].lowered["shardy"].placement
     ]
     if not moved:
         return
-    asked = [row for row in results if _asked(row) is not None]
+    asked = [row for row in results if row.asked is not None]
     trial = tuple(ShardingEdit(row.lowered["shardy"], unspecified=True) for row in asked)
     largest = max(moved, key=lambda row: math.prod(row.shape or ()))
-    before = _asked(largest)
+    before = largest.asked
     weight = float(sum(num_bytes(math.prod(row.shape or ()), row.dtype) for row in moved))
     spec = None if before is None else before.spec
     edit = SourceEdit("result", largest.path, spec, None, None, len(asked))
     names = tuple(row.path for row in asked)
     proposal = Proposal(edit, trial, dict, weight, names=names)
     yield from _where_jitted(workshop, lambda site: site.without("out_shardings"), proposal)
-
-
-def _asked(row: Tensor) -> NamedSharding | None:
-    return None if row.requested is None else row.requested.sharding
 
 
 #: An argument is donated where next values take so much of it.

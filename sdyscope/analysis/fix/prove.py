@@ -12,9 +12,9 @@ import numpy as np
 from sdyscope.analysis.run.numerics import TELLS_NOTHING, difference, numeric
 from sdyscope.analysis.run.reference import (
     Movement,
+    Rounding,
     arguments_before,
     compared_with_one_device,
-    movements,
 )
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.edits import Numbers, NumbersVerdict
@@ -113,7 +113,7 @@ class Twin:
             twin = runner.beside(edited.program, edited.traced)
             after = twin.results("shardy")
             expected, is_simplified = before, True
-            known: Iterable[Movement] = movements(runner, self.program.tensors, given)
+            known: Iterable[Movement] = Rounding(runner, self.program.tensors, given).movements()
             if corrects:
                 reference = self._alone(
                     twin,
@@ -208,9 +208,7 @@ class Twin:
             return None if own is None else int(not own[4])
 
         reference = compared_with_one_device(
-            runner,
-            edited.tensors,
-            before,
+            Rounding(runner, edited.tensors, before),
             lambda moved: replace(runner.own_reference(), moved=moved.norms, jumps=moved.jumps),
             differing,
         )

@@ -21,7 +21,7 @@ from sdyscope.patches.meshes import reordered_meshes, resized_meshes
 from sdyscope.patches.rewrites import accumulation, first_argument, scattered, set_false
 from sdyscope.patches.source import Span, Splice
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.sharding import PartitionSpec
+from sdyscope.values.sharding import PartitionSpec, entry_axes
 from sdyscope.values.source import SourceLocation
 
 _KINDS: Mapping[str, EditKind] = {
@@ -162,8 +162,7 @@ def _mapped_dims(
         if spec is None:
             raise TargetError("An argument of the loop has no sharding.")
         dims: list[tuple[str, ...]] = []
-        for entry in spec.entries:
-            own = entry if isinstance(entry, tuple) else (entry,) if isinstance(entry, str) else ()
+        for own in map(entry_axes, spec.entries):
             kept = tuple(axis for axis in own if axis in axes)
             if kept and (kept != own or len(kept) > 1):
                 raise TargetError("A dimension is sharded over other axes, too.")

@@ -177,7 +177,7 @@ def _placed(
         mesh: what shardings are named on where they do not name a mesh themselves.
     """
     rank = len(row.shape or ())
-    asked = row.requested.sharding if row.requested is not None else None
+    asked = row.asked
     if asked is not None and UNCONSTRAINED not in asked.spec.entries:
         return "requested", to_placement(asked, rank), asked
     if annotation.placement is not None and not annotation.open_dims:

@@ -20,22 +20,9 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.model import ValueId
-from sdyscope.graph.op_kinds import is_elementwise
+from sdyscope.graph.op_kinds import COLLECTIVES, WRITERS, is_elementwise
 from sdyscope.walk import reached
 
-#: What devices do with a tensor before it is returned.
-_COLLECTIVES: Final = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "all_gather",
-        "all_reduce",
-        "all_to_all",
-        "collective_permute",
-        "reduce_scatter",
-    )
-)
-#: What writes an operand into a part of another, as into a cache, or into what a scan stacks.
-_WRITERS: Final = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
 #: Those of them that add something to an operand, or take it away.
 _ADDING: Final = frozenset({"stablehlo.add", "stablehlo.subtract"})
 #: What holds no tensor of its own: a scale, zeros that gradients are added to.
@@ -284,7 +271,7 @@ def continuing(graph: OpGraph, parameters: Collection[int] = ()) -> Mapping[int,
         op = graph.ops[value[0]]
         kept = _KEEPING.get(op.kind)
         if is_end(op) or kept is None:
-            followed = op.passing is not None or op.kind in _WRITERS or graph.callee(op) is not None
+            followed = op.passing is not None or op.kind in WRITERS or graph.callee(op) is not None
             inside = value in within or op.is_argument
             return made_of(place) if followed or inside else ()
         operands = graph.operand_values[op.id]
@@ -366,7 +353,7 @@ def _operands_of(graph: OpGraph, op: Op, result: int) -> Sequence[ValueId]:
             return operands[result : result + 1]
         case "stablehlo.concatenate":
             return operands
-    if op.kind in _COLLECTIVES:
+    if op.mnemonic in COLLECTIVES:
         return operands[result : result + 1]
     if not is_elementwise(op.kind):
         return ()

@@ -285,7 +285,6 @@ def _keyed(
     graph: OpGraph, by_name: bool, types_of: Callable[[Op], Hashable] = _texts
 ) -> Iterator[tuple[Op, _Key]]:
     prefix = graph.program_scope
-    main = graph.main
     for op in graph.ops:
         if not op.types:
             continue
@@ -294,7 +293,7 @@ def _keyed(
             named: object = op.scope if by_name and op.scope else op.result
             yield op, ("result", named, types)
             continue
-        if op.is_argument and main is not None and op.parent == main.op:
+        if graph.is_main_argument(op):
             own: object = op.scope if by_name and op.scope else op.argument
             yield op, ("argument", own, types)
         elif op.is_argument and op.parent is not None:

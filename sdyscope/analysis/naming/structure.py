@@ -273,8 +273,7 @@ def _own(graph: OpGraph, op: Op, numbers: Sequence[int]) -> Hashable:
 
 def _argument(graph: OpGraph, op: Op, numbers: Sequence[int]) -> tuple[Hashable, ...]:
     types = _texts(op.types)
-    main = graph.main
-    if main is not None and op.parent == main.op:
+    if graph.is_main_argument(op):
         return op.location.scope or op.argument, types
     is_function = op.parent is None or graph.ops[op.parent].kind == "func.func"
     return -1 if is_function else numbers[op.parent or 0], op.region, op.argument, types

@@ -60,11 +60,10 @@ class Beginnings:
         """What the user's own annotation of a value shards it on."""
         if ref not in self._owned:
             axis_parts: list[AxisPart] = []
-            main = self.flow.graph.main
             for node, _ in self.flow.same(ref):
                 op = self.flow.graph.ops[node]
                 annotation = None
-                if op.is_argument and main is not None and op.parent == main.op:
+                if self.flow.graph.is_main_argument(op):
                     annotation = self._by_argument.get(op.argument)
                 elif op.kind in CONSTRAINTS:
                     annotation = self._written_on("constraint", op, 0)
@@ -84,12 +83,11 @@ class Beginnings:
 
     def at(self, ref: Ref, part: AxisPart) -> Beginning | None:
         """The annotation that shards a value on ``part``; None where none does."""
-        main = self.flow.graph.main
         for node, result in self.flow.same(ref):
             op = self.flow.graph.ops[node]
             around = None if op.parent is None else self.flow.graph.ops[op.parent]
             beginning = None
-            if op.is_argument and main is not None and op.parent == main.op:
+            if self.flow.graph.is_main_argument(op):
                 annotation = self._by_argument.get(op.argument)
                 beginning = self._annotated("argument", ref, part, annotation, op.scope, op.source)
             elif op.kind in CONSTRAINTS:

@@ -38,6 +38,7 @@ from sdyscope.values.sharding import (
     PartitionSpec,
     SpecEntry,
     TensorSharding,
+    entry_axes,
 )
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class Counterfactuals:
         except ConversionError as error:
             raise TargetError(f"It can't be sharded as {spec}: {error.message}.") from error
         here = {(at, name) for at, names in enumerate(axes_of(now)) for name in names}
-        there = {(at, name) for at, names in enumerate(_spec_dims(spec)) for name in names}
+        there = {(at, name) for at, entry in enumerate(spec.entries) for name in entry_axes(entry)}
         leaving = list(dict.fromkeys(name for _, name in sorted(here - there)))
         causes = tuple(self._causes(value, name, at) for at, name in sorted(here - there))
         groups, left = self._candidates(value, leaving)
@@ -424,12 +425,13 @@ def annotation_groups(annotations: Iterable[Annotation], mesh: Mesh) -> list[Ann
             together.setdefault(key, []).append(annotation)
     groups = []
     for each in together.values():
-        specs = {_spec_of(annotation, mesh) for annotation in each}
+        specs = {written_spec(annotation, mesh) for annotation in each}
         groups.append(AnnotationGroup(tuple(each), next(iter(specs)) if len(specs) == 1 else None))
     return groups
 
 
-def _spec_of(annotation: Annotation, mesh: Mesh) -> PartitionSpec | None:
+def written_spec(annotation: Annotation, mesh: Mesh) -> PartitionSpec | None:
+    """What is written, as JAX writes it on a mesh; None where it has no such form."""
     sharding = _written(annotation)
     if sharding is None:
         return None
@@ -448,13 +450,6 @@ def axes_of(sharding: TensorSharding | None) -> list[tuple[str, ...]]:
     if sharding is None:
         return []
     return [tuple(axis.name for axis in dim.axes) for dim in sharding.dim_shardings]
-
-
-def _spec_dims(spec: PartitionSpec) -> list[tuple[str, ...]]:
-    return [
-        entry if isinstance(entry, tuple) else (entry,) if isinstance(entry, str) else ()
-        for entry in spec.entries
-    ]
 
 
 def _as_spec(spec: Spec) -> PartitionSpec | None:

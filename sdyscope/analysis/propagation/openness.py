@@ -108,10 +108,9 @@ class Openness:
 
     def _binding(self, ref: Ref) -> Iterator[Binding]:
         flow = self.flow
-        main = flow.graph.main
         for node, result in flow.same(ref):
             op = flow.graph.ops[node]
-            if op.is_argument and main is not None and op.parent == main.op:
+            if flow.graph.is_main_argument(op):
                 annotation = self._arguments.get(op.argument)
                 if annotation is not None:
                     yield _binding("argument", annotation)

@@ -196,7 +196,7 @@ class RemovalTrials:
 
         around = self._around([self.graph.ops[value[0]]])
         groups = chain(around, self._over((first.begins.a, first.begins.b)))
-        alike = self._alike(first.begins, _count(diff))
+        alike = self._alike(first.begins, diff.different_values)
         removals = self._removals(groups, trial, first.begins.value.name, alike)
         return DifferenceCauses(first.begins, diff.a, diff.b, first.values, removals)
 
@@ -398,7 +398,7 @@ class RemovalTrials:
         there = any(
             each.value.id == value for begun in diff.beginnings for each in begun.all_values
         )
-        return _Outcome(there, differing=_count(diff))
+        return _Outcome(there, differing=diff.different_values)
 
     def _alike(self, begins: DifferingValue, now: int) -> tuple[TriedEdits, ...]:
         """What annotates the value itself so that both partitioners shard it alike.
@@ -584,11 +584,6 @@ def explained_removals(program: Staged, name: str, axis: str = "") -> ExplainDoc
         differences=differences,
         account=account_of(program),
     )
-
-
-def _count(diff: PropagatedDiff) -> int:
-    """How many values two propagations shard differently."""
-    return sum(begun.values for begun in diff.beginnings)
 
 
 def _located(logged: Iterable[Rematerialization]) -> list[Rematerialization]:

@@ -36,9 +36,7 @@ class Movement:
 
 
 def compared_with_one_device(
-    runner: Runner,
-    table: TensorTable,
-    before: Sequence[Any],
+    rounding: Rounding,
     compare: Callable[[Movement], _Compared],
     differing: Callable[[_Compared], int | None],
     *,
@@ -51,15 +49,13 @@ def compared_with_one_device(
     without, and taken so where fewer differ. Who runs it stays as it was taken.
 
     Args:
-        runner: runs it.
-        table: what its arguments and results are.
-        before: of each result the argument that it may be the next value of; None for none.
+        rounding: of the step.
         compare: runs the step on one device, and compares with it, knowing how far rounding its
             arguments moves each result.
         differing: how many results differ; None where it did not run, or nothing was compared.
         is_own: whether that step is the program's own, not a function of the user's.
     """
-    known = movements(runner, table, before)
+    known = rounding.movements()
     moved = next(known)
     first = compare(moved)
     while (count := differing(first)) and (more := next(known, None)) is not None:
@@ -67,12 +63,12 @@ def compared_with_one_device(
         first = compare(moved)
     if not count or not is_own:
         return first
-    runner.simplifies = False
+    rounding.runner.simplifies = False
     plain = compare(moved)
     fewer = differing(plain)
     if fewer is not None and fewer < count:
         return plain
-    runner.simplifies = True
+    rounding.runner.simplifies = True
     return first
 
 
@@ -93,113 +89,104 @@ def arguments_before(lowered: Staged, runner: Runner) -> tuple[Any, ...]:
     )
 
 
-def movements(runner: Runner, table: TensorTable, before: Sequence[Any]) -> Iterator[Movement]:
-    """What is known of how rounding moves results: nothing; how far each; how far its elements.
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """How far results of a step move on one device when its arguments are rounded otherwise.
 
-    Each is measured once it is asked for, as where results differ by more than the last one allows.
-
-    Args:
+    Attributes:
         runner: runs it.
         table: what its arguments and results are.
         before: of each result the argument that it may be the next value of; None for none.
     """
-    yield Movement()
-    norms = moved_by_rounding(runner, table, before)
-    yield Movement(norms)
-    yield Movement(norms, _jumps_by_rounding(runner, table, before))
 
+    runner: Runner
+    table: TensorTable
+    before: Sequence[Any]
 
-def moved_by_rounding(
-    runner: Runner, table: TensorTable, before: Sequence[Any]
-) -> tuple[float, ...]:
-    """How far results move on one device when arguments are rounded otherwise.
+    def movements(self) -> Iterator[Movement]:
+        """What is known of it: nothing; how far each result moves; how far its elements do.
 
-    Half of the floats, by chance, are a unit in the last place of what the step computes in larger.
+        Each is measured once it is asked for, as where results differ by more than the last one
+        allows.
+        """
+        yield Movement()
+        norms = self.norms()
+        yield Movement(norms)
+        yield Movement(norms, self._jumps())
 
-    Args:
-        runner: runs it.
-        table: what its arguments and results are.
-        before: of each result the argument that it may be the next value of; None for none.
+    def norms(self) -> tuple[float, ...]:
+        """How far results move.
 
-    Returns:
-        Of each result the norm of that, less what was done to the argument; empty where it can't be
-        run so.
-    """
-    moved = next(_moved(runner, table, before, ((0, 1),)), ())
-    return tuple(0.0 if each is None else float(np.linalg.norm(each)) for each in moved)
+        Half of the floats, by chance, are a unit in the last place of what the step computes in
+        larger.
 
+        Returns:
+            Of each result the norm of that, less what was done to the argument; empty where it
+            can't be run so.
+        """
+        moved = next(self._moved(((0, 1),)), ())
+        return tuple(0.0 if each is None else float(np.linalg.norm(each)) for each in moved)
 
-def _jumps_by_rounding(
-    runner: Runner, table: TensorTable, before: Sequence[Any]
-) -> tuple[Any, ...]:
-    """How far each element of results moves on one device when arguments are rounded otherwise.
+    def _jumps(self) -> tuple[Any, ...]:
+        """How far each element of results moves.
 
-    The sign of a gradient that is nearly zero jumps, and of many only a few do in each run: the
-    furthest that it moves in eight runs in which arguments are four units in the last place larger.
+        The sign of a gradient that is nearly zero jumps, and of many only a few do in each run: the
+        furthest that it moves in eight runs in which arguments are four units in the last place
+        larger.
 
-    Args:
-        runner: runs it.
-        table: what its arguments and results are.
-        before: of each result the argument that it may be the next value of; None for none.
-
-    Returns:
-        Of each result that; None for what is no number; empty where it can't be run so.
-    """
-    furthest: list[Any] = []
-    runs = [(seed, _UNITS_OF_JUMPS) for seed in range(1, 1 + _RUNS_OF_JUMPS)]
-    for moved in _moved(runner, table, before, runs):
-        sizes = [None if each is None else np.abs(each).astype(np.float32) for each in moved]
-        furthest = [
-            size if size is None or most is None else np.maximum(most, size)
-            for most, size in zip(furthest or sizes, sizes, strict=True)
-        ]
-    return tuple(furthest)
-
-
-def _moved(
-    runner: Runner, table: TensorTable, before: Sequence[Any], runs: Iterable[tuple[int, int]]
-) -> Iterator[tuple[Any, ...]]:
-    """What each result is more when arguments are rounded otherwise; nothing where that fails.
-
-    Args:
-        runner: runs it.
-        table: what its arguments and results are.
-        before: of each result the argument that it may be the next value of; None for none.
-        runs: of each run the seed of what is rounded, and by how many units in the last place.
-    """
-    floats = {
-        (row.kind, row.index): ROUNDOFF[coarsest(row.dtype, runner.compute_dtypes)]
-        for row in table.tensors
-        if element_dtype(row.dtype)
-    }
-
-    def moved(number: int, result: Any, other: Any, seed: int, units: int) -> Any:
-        if result is None or other is None:
-            return None
-        apart = _wide(other) - _wide(result)
-        argument = before[number] if number < len(before) else None
-        if argument is not None:
-            after = _rounded(argument, floats["result", number], seed, units)
-            apart = apart - (_wide(after) - _wide(argument))
-        return np.where(np.isfinite(apart), apart, 0.0)
-
-    try:
-        own = runner.results_on_one_device()
-        for seed, units in runs:
-            rounded = [
-                _rounded(runner.value(number), floats["argument", number], seed, units)
-                if ("argument", number) in floats
-                else value
-                for number, value in enumerate(runner.values)
+        Returns:
+            Of each result that; None for what is no number; empty where it can't be run so.
+        """
+        furthest: list[Any] = []
+        runs = [(seed, _UNITS_OF_JUMPS) for seed in range(1, 1 + _RUNS_OF_JUMPS)]
+        for moved in self._moved(runs):
+            sizes = [None if each is None else np.abs(each).astype(np.float32) for each in moved]
+            furthest = [
+                size if size is None or most is None else np.maximum(most, size)
+                for most, size in zip(furthest or sizes, sizes, strict=True)
             ]
-            others = runner.results_on_one_device(rounded)
-            with np.errstate(all="ignore"):
-                yield tuple(
-                    moved(number, result, other, seed, units)
-                    for number, (result, other) in enumerate(zip(own, others, strict=True))
-                )
-    except Exception:  # what the step on one device raises is said where it is compared with
-        return
+        return tuple(furthest)
+
+    def _moved(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[Any, ...]]:
+        """What each result is more; nothing where that fails.
+
+        Args:
+            runs: of each run the seed of what is rounded, and by how many units in the last place.
+        """
+        runner = self.runner
+        floats = {
+            (row.kind, row.index): ROUNDOFF[coarsest(row.dtype, runner.compute_dtypes)]
+            for row in self.table.tensors
+            if element_dtype(row.dtype)
+        }
+
+        def moved(number: int, result: Any, other: Any, seed: int, units: int) -> Any:
+            if result is None or other is None:
+                return None
+            apart = _wide(other) - _wide(result)
+            argument = self.before[number] if number < len(self.before) else None
+            if argument is not None:
+                after = _rounded(argument, floats["result", number], seed, units)
+                apart = apart - (_wide(after) - _wide(argument))
+            return np.where(np.isfinite(apart), apart, 0.0)
+
+        try:
+            own = runner.results_on_one_device()
+            for seed, units in runs:
+                rounded = [
+                    _rounded(runner.value(number), floats["argument", number], seed, units)
+                    if ("argument", number) in floats
+                    else value
+                    for number, value in enumerate(runner.values)
+                ]
+                others = runner.results_on_one_device(rounded)
+                with np.errstate(all="ignore"):
+                    yield tuple(
+                        moved(number, result, other, seed, units)
+                        for number, (result, other) in enumerate(zip(own, others, strict=True))
+                    )
+        except Exception:  # what the step on one device raises is said where it is compared with
+            return
 
 
 def _rounded(values: Any, roundoff: float, seed: int, units: int) -> Any:

@@ -23,9 +23,9 @@ from sdyscope.analysis.run.numerics import (
 from sdyscope.analysis.run.processes import execution_of_all, reference_of_all
 from sdyscope.analysis.run.reference import (
     Movement,
+    Rounding,
     arguments_before,
     compared_with_one_device,
-    moved_by_rounding,
 )
 from sdyscope.analysis.run.training import TrainingPlan, training, training_plan
 from sdyscope.analysis.run.values import MeshRun, Run
@@ -143,6 +143,7 @@ def _ran(
     )
     runner.check_same()
     before = arguments_before(lowered, runner)
+    rounding = Rounding(runner, lowered.tensors, before)
     # What is wrong with the user's function is said before anything is compiled.
     given = replace(runner.reference(), before=before) if reference is not None else None
     executions = [runner.run(partitioner) for partitioner in lowered.partitioners]
@@ -168,9 +169,7 @@ def _ran(
         return against(_beside_alone(reference, lowered))
 
     compared_with, judged = compared_with_one_device(
-        runner,
-        lowered.tensors,
-        before,
+        rounding,
         with_one_device,
         lambda outcome: _differing(outcome[1]),
         is_own=given is None,
@@ -179,7 +178,7 @@ def _ran(
     if meshes:
         assert on_mesh is not None
         # What agrees on its own mesh may be noise that does not on others.
-        moved = compared_with.moved or moved_by_rounding(runner, lowered.tensors, before)
+        moved = compared_with.moved or rounding.norms()
         compared_with = replace(compared_with, moved=moved)
         rows, more = across_meshes(
             runner, executions, mesh, on_mesh, meshes, compared_with, lowered.tensors

@@ -280,7 +280,7 @@ def member(row: Tensor, partitioner: Partitioner, mesh: Mesh, part: Part) -> Mem
 def _spec(row: Tensor, partitioner: Partitioner, mesh: Mesh) -> PartitionSpec | None:
     """How a tensor is sharded in the program; None where that is open or has no such form."""
     there, rank = row.lowered[partitioner], len(row.shape or ())
-    asked = None if row.requested is None else row.requested.sharding
+    asked = row.asked
     if asked is not None and asked.mesh != mesh:
         return None  # it stays there unless it gets a sharding on this mesh
     # The module may say otherwise than was asked for: it is what is searched.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
@@ -20,15 +20,7 @@ VerifiedStage: TypeAlias = Literal[
 whether the value that a cause names is moved, and is sharded and required as it says; ``causes``:
 whether a collective goes with the annotations that it is explained by."""
 
-STAGES: tuple[VerifiedStage, ...] = (
-    "lowered",
-    "propagated",
-    "collectives",
-    "memory",
-    "ops",
-    "required",
-    "causes",
-)
+STAGES: tuple[VerifiedStage, ...] = get_args(VerifiedStage)
 
 LeftOut: TypeAlias = Literal[
     "folded",

@@ -158,7 +158,7 @@ def _begun(
     if start is None or start not in value.shown.merged_with:
         return []
     op, result = graph.ops[start[0]], start[1]
-    if op.is_argument and graph.main is not None and op.parent == graph.main.op:
+    if graph.is_main_argument(op):
         return audited.arguments[op.argument : op.argument + 1]
     instances = audited.values.get(by_number.get(op.id, -1), ())
     return [layouts[result] for layouts in instances if layouts[result] >= 0]

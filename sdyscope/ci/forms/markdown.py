@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sdyscope.ci.config import CHECKS
 from sdyscope.ci.document import Ci, CiFinding
 from sdyscope.ci.forms import text
 from sdyscope.ci.forms.renderer import Reader
@@ -33,7 +34,7 @@ def _render(document: Ci, rows: int, most: int, notes: bool) -> str:
             marks=MARKS,
             mark=lambda status: MARKS[("good", "bad", "bad")[status]],
             summary=text.summary(document),
-            checks=text.CHECKS,
+            checks=CHECKS,
             table=[[cell.text for cell in row] for row in text.overview(document).cells],
             sections=list(document.sections(notes)),
             place=_place,

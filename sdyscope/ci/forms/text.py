@@ -6,7 +6,7 @@ import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from sdyscope.ci.config import Check, Config
+from sdyscope.ci.config import CHECKS, Config
 from sdyscope.ci.document import (
     Ci,
     CiBudget,
@@ -27,8 +27,6 @@ from sdyscope.words.ci import BUDGETS
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import Finding
 from sdyscope.words.partitioners import partitioner_name
-
-CHECKS: tuple[Check, ...] = ("check", "lint", "snapshot", "budgets")
 
 _STATUS: dict[str, Tone] = {
     "passed": "good",

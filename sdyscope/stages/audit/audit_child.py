@@ -31,7 +31,8 @@ from sdyscope.stages.audit.laid_out import LaidOut, Layouts, laid_out
 from sdyscope.stages.audit.names import TAG, named_ops
 from sdyscope.stages.audit.takers import Takers
 from sdyscope.stages.audit.ways import Laid, Ways
-from sdyscope.stages.compile_options import compile_options, compiled_with, memory_statistics
+from sdyscope.stages.compile_options import compile_options, compiled_with
+from sdyscope.stages.recorder.memory import memory_statistics
 
 #: Flags of XLA: only what is needed, or every fusion's machine code is written too.
 _PASSES = ("shardy-xla", "sharding-propagation")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 from sdyscope.stages.audit.facts import AuditedMove
@@ -21,6 +21,7 @@ from sdyscope.stages.audit.hlo_dump import (
 )
 from sdyscope.stages.audit.names import TAGGED, named_ops
 from sdyscope.stages.audit.ways import DumpedValue, Ways
+from sdyscope.walk import reached
 
 _CHANNEL = re.compile(r", channel_id=(\d+)")
 
@@ -89,26 +90,18 @@ class Takers:
             collective: one of this module.
             own: the ops that XLA names it after.
         """
-        reached: dict[str, DumpedInstruction] = {}
-        is_returned = False
-        places = deque([DumpedValue(collective.name)])
-        seen = set(places)
-        while places:
-            place = places.popleft()
-            is_returned = is_returned or self.is_result(place)
-            for further in self.further(place, own, reached):
-                if further not in seen:
-                    seen.add(further)
-                    places.append(further)
+        takers: dict[str, DumpedInstruction] = {}
+        start = DumpedValue(collective.name)
+        places = list(reached([start], lambda place: self.further(place, own, takers)))
         makers = self.module.behind(collective)
         return AuditedMove(
             # What is in a loop or a function is taken by that, too.
             takers=sorted(
-                {int(tag) for each in reached.values() for tag in TAGGED.findall(each.op_name)}
+                {int(tag) for each in takers.values() for tag in TAGGED.findall(each.op_name)}
             ),
-            is_returned=is_returned,
+            is_returned=any(map(self.is_result, places)),
             is_named_as_maker=any(_is_of(each, own) for each in makers),
-            is_named_as_taker=any(_is_of(each, own) for each in reached.values()),
+            is_named_as_taker=any(_is_of(each, own) for each in takers.values()),
             is_generated='is_spmd_generated="true"' in collective.line,
             way=None if self.ways is None else self.ways.way(collective),
         )
@@ -119,16 +112,16 @@ class Takers:
         return instruction.is_root and instruction.computation == self.module.entry
 
     def further(
-        self, place: DumpedValue, own: Collection[int], reached: dict[str, DumpedInstruction]
+        self, place: DumpedValue, own: Collection[int], takers: dict[str, DumpedInstruction]
     ) -> Iterator[DumpedValue]:
-        """What a value goes on as; adds the instructions that take it to ``reached``."""
+        """What a value goes on as; adds the instructions that take it to ``takers``."""
         instruction = self.module.instructions[place.name]
         if instruction.is_root:
             for caller in self.module.callers[instruction.computation]:
                 if caller.opcode in ("call", "conditional"):
                     yield DumpedValue(caller.name, place.element)
                 elif caller.opcode == "while":
-                    reached[caller.name] = caller
+                    takers[caller.name] = caller
                     yield DumpedValue(caller.name, place.element)
                     yield from self.within(caller, place.element)
         for user, operand in self.module.users[place.name]:
@@ -139,13 +132,13 @@ class Takers:
                 case "tuple":
                     yield DumpedValue(user.name, operand)
                 case "while":
-                    reached[user.name] = user
+                    takers[user.name] = user
                     yield from self.within(user, place.element)
                 case "call" | "conditional":
-                    reached[user.name] = user
+                    takers[user.name] = user
                     yield from self.into(user, operand, place.element)
                 case opcode:
-                    reached[user.name] = user
+                    takers[user.name] = user
                     is_own = set(named_ops(user.op_name)) <= set(own)
                     if opcode in _ALWAYS or (_kind(user) in _FORMS and is_own):
                         yield DumpedValue(

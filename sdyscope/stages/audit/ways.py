@@ -7,7 +7,6 @@ device; what they begin with is in the dump before partitioning.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -16,6 +15,7 @@ from sdyscope.stages.audit.facts import SUMS, AuditedOp, AuditedWay, Blocks, Lay
 from sdyscope.stages.audit.hlo_dump import DumpedHlo, DumpedInstruction, shapes
 from sdyscope.stages.audit.names import TAGGED, named_ops, opcodes_of, types_of
 from sdyscope.stages.audit.pieces import Moves, Pieces, local_shape
+from sdyscope.walk import reached
 
 #: Instructions that move a value, cut it or lay it out otherwise, where they are no op themselves.
 _MOVING: Final = frozenset(
@@ -107,23 +107,22 @@ class Ways:
         begin = self.traced(DumpedValue(collective.operands[0]))
         arrived: list[tuple[int, Blocks | None]] = []
         passed: list[Blocks | None] = []
-        places = deque([DumpedValue(collective.name)])
-        seen = set(places)
-        while places:
-            place = places.popleft()
+
+        def onward(place: DumpedValue) -> Iterator[DumpedValue]:
+            for further, taker in self.further(place):
+                if taker is not None:
+                    tags = dict.fromkeys(TAGGED.findall(taker.op_name))
+                    arrived.extend((int(tag), self.traced(place).blocks) for tag in tags)
+                if further is not None:
+                    yield further
+
+        for place in reached([DumpedValue(collective.name)], onward):
             instruction = self.module.instructions[place.name]
             blocks = self.traced(place).blocks
             if instruction.opcode in _MOVING:
                 passed.append(blocks)
             if instruction.is_root and instruction.computation == self.module.entry:
                 arrived.append((RETURN, blocks))
-            for further, taker in self.further(place):
-                if taker is not None:
-                    tags = TAGGED.findall(taker.op_name)
-                    arrived += [(int(tag), blocks) for tag in dict.fromkeys(tags)]
-                if further is not None and further not in seen:
-                    seen.add(further)
-                    places.append(further)
         return AuditedWay(
             makers=sorted(begin.makers),
             arguments=sorted(begin.arguments),

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from sdyscope.annotations import num_partitions
-from sdyscope.errors import CompilerError, FallbackError, TargetError
+from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
@@ -28,6 +28,7 @@ from sdyscope.hardware.topology import DeviceDigit, Topology
 from sdyscope.hlo.frames import with_known_frames
 from sdyscope.process import output
 from sdyscope.process.compiler_log import (
+    last_line,
     last_words,
     refusal,
     rematerializing_lines,
@@ -47,7 +48,7 @@ from sdyscope.stages.compiled.topology import (
 )
 from sdyscope.stages.lowered.axis_names import fatal_axes
 from sdyscope.stages.lowered.lower import LoweredModule
-from sdyscope.stages.propagated.xla_dump import FELL_BACK, free_boundaries
+from sdyscope.stages.propagated.xla_dump import check_fallback, free_boundaries
 from sdyscope.words.counts import counted
 
 #: Seconds that a compile may take before it is given up.
@@ -172,12 +173,7 @@ def _left_by(
         answer["refused"] = untagged(answer["refused"], names)
     _raise_if_wrong(answer, on)
     hlo, tags = read_tags((folder / compiler_child.HLO).read_text(), names)
-    if chosen == "shardy" and FELL_BACK in log:
-        raise FallbackError(
-            "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell "
-            "back to GSPMD silently.",
-            hint="Lower all of the program under one partitioner.",
-        )
+    check_fallback(chosen, log)
     memory = answer["memory"]
     return Compiled(
         name=lowered.name,
@@ -326,7 +322,5 @@ def _ended(on: Hardware, status: int, log: str) -> CompilerError:
             f"The compiler aborted on {on} ({name}): {why or 'it said nothing'}.",
             hint="\n".join(hints) or None,
         )
-    last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
-    return CompilerError(
-        f"The compiler for {on} could not be run (status {status}): {why or last or 'no message'}."
-    )
+    why = why or last_line(log) or "no message"
+    return CompilerError(f"The compiler for {on} could not be run (status {status}): {why}.")

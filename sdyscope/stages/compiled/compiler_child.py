@@ -29,10 +29,10 @@ from sdyscope.stages.compile_options import (
     CompilerOption,
     compile_options,
     compiled_with,
-    memory_statistics,
 )
 from sdyscope.stages.compiled import buffer_assignment
 from sdyscope.stages.compiled.topology import compile_devices
+from sdyscope.stages.recorder.memory import memory_statistics
 from sdyscope.words.counts import counted
 
 MODULE = "module.mlirbc"

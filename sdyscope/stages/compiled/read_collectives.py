@@ -23,7 +23,7 @@ from sdyscope.graph.custom_calls import (
     sends_nothing,
 )
 from sdyscope.graph.locations import Location, LocationReader
-from sdyscope.graph.op_kinds import BRANCHES
+from sdyscope.graph.op_kinds import BRANCHES, COLLECTIVES
 from sdyscope.graph.types import parse_type
 from sdyscope.hlo.loops import MIRRORED, trips
 from sdyscope.stages import compat
@@ -64,19 +64,7 @@ _MOVING: Final = frozenset({"sdy.all_gather", "sdy.all_to_all", "sdy.reduce_scat
 _SLICE: Final = "sdy.all_slice"
 
 #: Collectives that a program writes itself.
-_WRITTEN = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "all_gather",
-        "all_reduce",
-        "all_to_all",
-        "collective_broadcast",
-        "collective_permute",
-        "recv",
-        "reduce_scatter",
-        "send",
-    )
-) | {RAGGED_ALL_TO_ALL}
+_WRITTEN = {f"stablehlo.{name}" for name in (*COLLECTIVES, "recv", "send")} | {RAGGED_ALL_TO_ALL}
 _CUSTOM_CALL = "stablehlo.custom_call"
 
 #: Ops that need no rule: they are not computed, or what is inside them has its own.

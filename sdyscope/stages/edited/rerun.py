@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from sdyscope.stages import compat
 from sdyscope.stages.edited.overlay import authors_modules
 from sdyscope.stages.recorder import hearing
 from sdyscope.stages.recorder.traced import traced_of
-from sdyscope.values.source import PACKAGE, innermost_line
+from sdyscope.values.source import authors_line
 
 #: How many seconds a script may take at least, however fast it was when it was recorded.
 SHORTEST_LIMIT: Final = 600.0
@@ -174,7 +173,7 @@ class Rerun:
         exec(code, vars(main))
 
     def _failed(self, error: Exception) -> TargetError:
-        line = innermost_line(error, (Path(jax.__file__).parent, PACKAGE))
+        line = authors_line(error)
         missing = isinstance(error, ModuleNotFoundError) and error.name
         return TargetError(
             f"`{self.script.shown}` fails before JAX lowers {self.wanted.label}: "

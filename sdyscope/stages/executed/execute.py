@@ -37,7 +37,7 @@ from sdyscope.stages.executed.replicas import firsts_results, unequal_replicas
 from sdyscope.stages.lowered import inputs
 from sdyscope.stages.lowered.lower import LoweredModule, NotLowerable, lower, trace
 from sdyscope.stages.stderr import captured_stderr
-from sdyscope.values.source import PACKAGE, innermost_line
+from sdyscope.values.source import authors_line
 from sdyscope.words.partitioners import partitioner_name
 
 Notify: TypeAlias = Callable[[str, int, int], None]
@@ -618,6 +618,6 @@ def _tried(
 
 def in_words(error: Exception) -> str:
     """What an error of the program, of JAX or of XLA says, with the line where it is the user's."""
-    line = innermost_line(error, (Path(jax.__file__).parent, PACKAGE))
+    line = authors_line(error)
     where = f" ({line})" if line else ""
     return f"{type(error).__name__}: {first_line(error)}{where}"

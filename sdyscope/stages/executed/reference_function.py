@@ -15,7 +15,7 @@ from sdyscope.errors import SdyscopeError, TargetError, first_line
 from sdyscope.facts.program import Program
 from sdyscope.stages import compat
 from sdyscope.stages.executed.device_arrays import is_key, on_host
-from sdyscope.values.source import PACKAGE, innermost_line
+from sdyscope.values.source import authors_line
 
 
 def function_name(function: Callable[..., Any]) -> str:
@@ -55,7 +55,7 @@ def called(
         except SdyscopeError:
             raise
         except Exception as error:  # the user's own code: anything can come out
-            line = innermost_line(error, (Path(jax.__file__).parent, PACKAGE))
+            line = authors_line(error)
             raise TargetError(
                 f"The reference {name} fails: {type(error).__name__}: {first_line(error)}",
                 file=line.file if line else None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,7 +16,7 @@ from sdyscope.facts.program import Program
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.roots import rooted
 from sdyscope.stages.recorder.refs import is_ref
-from sdyscope.values.source import PACKAGE, innermost_line
+from sdyscope.values.source import authors_line
 
 #: Of the values that are made here; the same in every run.
 SEED = 0
@@ -82,8 +81,7 @@ def _called(program: Program) -> tuple[Sequence[Any], Mapping[str, Any]]:
     except SdyscopeError:
         raise
     except Exception as error:
-        outside = (Path(jax.__file__).parent, PACKAGE)
-        line = innermost_line(error, outside)
+        line = authors_line(error)
         raise TargetError(
             f"The inputs of {program.name} can't be made: {type(error).__name__}: "
             f"{first_line(error)}",

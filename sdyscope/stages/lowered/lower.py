@@ -27,7 +27,7 @@ from sdyscope.stages.lowered.request import requested
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.source import PACKAGE, innermost_line
+from sdyscope.values.source import authors_line
 from sdyscope.words.partitioners import partitioner_name
 
 WrittenFor = Literal["shardy", "gspmd", "both", "none"]
@@ -419,7 +419,7 @@ def _not_lowerable(
         hint = _indivisible(stage)
     else:
         hint = compat.hint_of_platforms(error) or compat.hint_of_abstract_meshes(error)
-    line = innermost_line(error, (Path(jax.__file__).parent, PACKAGE))
+    line = authors_line(error)
     refusal = NotLowerable(
         f"{name} can't be {verb}: {type(error).__name__}: {first or 'no message'}",
         reason=reason,

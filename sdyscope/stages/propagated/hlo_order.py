@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from sdyscope.errors import CompilerError
+from sdyscope.graph.op_kinds import COLLECTIVES
 from sdyscope.stages import compat
 
 
@@ -34,20 +35,7 @@ _INLINED = "sdyscope.inlined"
 #: Ops that do something besides what they return.
 _EFFECTS = frozenset(
     f"stablehlo.{name}"
-    for name in (
-        "all_gather",
-        "all_reduce",
-        "all_to_all",
-        "collective_broadcast",
-        "collective_permute",
-        "infeed",
-        "outfeed",
-        "recv",
-        "reduce_scatter",
-        "return",
-        "rng",
-        "send",
-    )
+    for name in (*COLLECTIVES, "infeed", "outfeed", "recv", "return", "rng", "send")
 )
 
 

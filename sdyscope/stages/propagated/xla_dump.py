@@ -27,6 +27,7 @@ from sdyscope.graph.custom_calls import CUSTOM_PARTITIONING
 from sdyscope.graph.tags import sids
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.process.compiler_log import (
+    last_line,
     last_words,
     refusal,
     rematerializing_lines,
@@ -49,7 +50,7 @@ from sdyscope.values.source import IN_TEXT
 from sdyscope.values.tiling import TupleSharding
 
 #: What XLA says where it leaves Shardy.
-FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
+_FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
 _OP_NAME = re.compile(r'(?:op_name=|\bloc\()"([^"]*)"')
 #: Custom calls that XLA knows without JAX.
 _KNOWN_CALLS = frozenset(
@@ -266,15 +267,24 @@ def xla_dump(
         if path is not None:
             logged = rematerializing_lines(log)
             return Dump(path.name, path.read_text(), refusal(refused), logged)
-    if partitioner == "shardy" and FELL_BACK in log:
+    check_fallback(partitioner, log)
+    if refused:
+        raise _refusal(refused, graph)
+    raise CompilerError(_how_it_ended(status, log))
+
+
+def check_fallback(partitioner: Partitioner, log: str) -> None:
+    """Checks by what XLA logged that it ran the partitioner that it was asked for.
+
+    Raises:
+        FallbackError: it left Shardy for GSPMD, about which it is silent otherwise.
+    """
+    if partitioner == "shardy" and _FELL_BACK in log:
         raise FallbackError(
             "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell "
             "back to GSPMD silently.",
             hint="Lower all of the program under one partitioner.",
         )
-    if refused:
-        raise _refusal(refused, graph)
-    raise CompilerError(_how_it_ended(status, log))
 
 
 def free_boundaries(graph: OpGraph) -> dict[str, list[bool]]:
@@ -322,8 +332,8 @@ def _how_it_ended(status: int, log: str) -> str:
         return f"XLA's compiler aborted ({name}): {why or 'it said nothing'}."
     if status == 0:
         return "XLA compiled the module and wrote no dump of its propagation."
-    last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
-    return f"XLA's compiler could not be run (status {status}): {why or last or 'no message'}."
+    why = why or last_line(log) or "no message"
+    return f"XLA's compiler could not be run (status {status}): {why}."
 
 
 def read_dump(dump: Dump, partitioner: Partitioner, context: Any) -> tuple[OpGraph, Any]:

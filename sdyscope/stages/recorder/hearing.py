@@ -31,6 +31,7 @@ from .callers import (
     of_package,
 )
 from .flags import flags_in
+from .memory import memory_statistics
 from .refs import NO_REFS, RefNames, ref_names, with_ref_names
 
 #: Constants with more elements than this are left out of a module's text.
@@ -228,11 +229,9 @@ class Compile:
     def memory(self) -> dict[str, int] | None:
         """The compiler's memory statistics, in bytes, by their names; None where it has none."""
         try:
-            stats = self.executable.get_compiled_memory_stats()
+            return memory_statistics(self.executable)
         except Exception:  # every platform has its own error for this
             return None
-        names = (name for name in dir(stats) if name.endswith("_in_bytes"))
-        return {name.removesuffix("_in_bytes"): int(getattr(stats, name)) for name in names}
 
 
 class Listener(Protocol):
