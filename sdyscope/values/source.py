@@ -98,7 +98,8 @@ def innermost_line(error: BaseException, outside: Iterable[Path]) -> SourceLocat
     """The last line that `error` came through in a file outside all of the given folders.
 
     That is where the author of a program can do something about it, so lines of installed packages
-    only count where there is no other. Of a `SyntaxError`, the line that Python could not read.
+    and of Python's own only count where there is no other. Of a `SyntaxError`, the line that Python
+    could not read.
     """
     folders = tuple(os.path.join(folder, "") for folder in outside)
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
@@ -108,7 +109,11 @@ def innermost_line(error: BaseException, outside: Iterable[Path]) -> SourceLocat
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith((*folders, "<"))
     ]
-    own = [frame for frame in frames if not is_installed(frame.filename)]
+    own = [
+        frame
+        for frame in frames
+        if not (is_installed(frame.filename) or _STANDARD_LIBRARY.search(frame.filename))
+    ]
     for frame in reversed(own or frames):
         return SourceLocation(frame.filename, frame.lineno or 0, frame.colno or 0, frame.name)
     return None
