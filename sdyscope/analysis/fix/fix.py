@@ -156,14 +156,19 @@ def _is_fed(moved: MovedResult) -> bool:
 
 
 def _next_values(program: Staged) -> Mapping[str, str]:
-    """Of each result that certainly is an argument's next value that argument, by path."""
+    """Of each result that is an argument's next value that argument, by path.
+
+    What only has the path of a donated argument is taken for it: the caller has that no longer, and
+    an edit that pays only where it goes on with something else is not to be called good.
+    """
     tensors = program.tensors
     pairs = pairs_of_table(tensors, ("shardy", program.graph("shardy")))
-    paths = {(row.kind, row.index): row.path for row in tensors.tensors}
+    rows = {(row.kind, row.index): row for row in tensors.tensors}
     return {
-        paths["result", result]: paths["argument", argument]
+        rows["result", result].path: rows["argument", argument].path
         for result, (argument, relation) in pairs.items()
         if relation == "next value"
+        or (relation != "gradient" and rows["argument", argument].is_donated)
     }
 
 
