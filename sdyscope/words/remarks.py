@@ -145,8 +145,8 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "operand. XLA's partitioner mostly gathers that one: up to {size} instead."
     ),
     "products summed": (
-        "In {products}, Shardy moves both operands, which is less than the result. XLA's partitioner "
-        "mostly sums the result over devices: {size} instead, and twice as much where no "
+        "In {products}, Shardy moves both operands, which is less than the result. XLA's "
+        "partitioner mostly sums the result over devices: {size} instead, and twice as much where no "
         "reduce-scatter comes of it."
     ),
     "looked up": "Counted whole, but perhaps read only in part: {names}.",

@@ -975,5 +975,9 @@ def free_dimensions(
 @lru_cache(1 << 8)
 def _contracted(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The dimensions that a product sums, of its first operand and of its second."""
-    lists = [tuple(int(n) for n in own.split(",") if n.strip()) for own in _CONTRACTED.findall(text)]
-    return (lists[0], lists[1]) if len(lists) == 2 else ((), ())
+    left, right = _CONTRACTED.findall(text) or ("", "")
+    return _numbers(left), _numbers(right)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",") if number.strip())

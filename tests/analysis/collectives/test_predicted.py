@@ -403,7 +403,7 @@ def test_fsdp_gathers_weights_and_scatters_gradients(devices, scale):
 
 
 def moved(prediction, kind="products moved"):
-    """Of each remark on products that XLA computes otherwise: how many, and bytes of what it moves."""
+    """Of each remark on products that XLA computes otherwise: how many, and bytes."""
     notes = prediction.collectives.notes
     return [(note.count, note.of) for note in notes if note.kind == kind]
 
