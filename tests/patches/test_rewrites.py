@@ -108,6 +108,29 @@ def test_what_jits_another_function_is_not_edited(function, line, sites):
     assert len([site for site in jit_sites(Source("m.py", TWO_STEPS)) if site.may_jit(None)]) == 5
 
 
+def test_what_another_function_calls_so_does_not_stand_for_what_is_jitted():
+    """As in a file of several programs, each with a function `f` of its own."""
+    text = """
+def first():
+    def f(x): ...
+    return jax.jit(f)
+
+def second():
+    f = make()
+    return jax.jit(f)
+
+def third(f):
+    return jax.jit(f)
+
+def fourth():
+    f = 1
+    def f(x): ...
+    return jax.jit(f)
+"""
+    sites = {site.line: site.function for site in jit_sites(Source("m.py", text))}
+    assert sites == {4: "f", 8: "", 11: "", 16: ""}
+
+
 @pytest.mark.parametrize(
     ("calls", "is_shared"),
     [

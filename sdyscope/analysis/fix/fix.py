@@ -626,6 +626,9 @@ class _Fixer:
         if _same_module(program, self.program):
             self.refuse(candidate, "no other program")
             return None
+        if not _is_donated(candidate, program):
+            self.refuse(candidate, "not donated")
+            return None
         as_predicted = None
         if candidate.prediction is not None:
             donated = replace(prediction, shared=candidate.prediction.shared)
@@ -873,6 +876,18 @@ def freeing(single: Sequence[FixCandidate], held: int) -> list[FixCandidate]:
     ]
     freed = [candidate for candidate in freed if candidate.change.memory < 1 - WORTH]
     return sorted(freed, key=lambda candidate: candidate.change.memory)
+
+
+def _is_donated(candidate: FixCandidate, program: Staged) -> bool:
+    """Whether a program donates what edits donate: they may be of another function's jit."""
+    given = {
+        name
+        for proposal in candidate.proposals
+        if proposal.edit.kind == "donation"
+        for name in proposal.names
+    }
+    rows = program.tensors.tensors
+    return given <= {row.path for row in rows if row.kind == "argument" and row.is_donated}
 
 
 def donated_bytes(edits: Iterable[object]) -> int:

@@ -401,16 +401,25 @@ def donations(workshop: Workshop) -> Iterator[Proposal]:
 def _where_jitted(
     workshop: Workshop, change: Callable[[JitSite], list[Splice] | None], proposal: Proposal
 ) -> Iterator[Proposal]:
-    """The proposal at each place that jits this program alone, and can be changed so."""
-    for file in workshop.files:
-        for site in jit_sites(workshop.source(file)):
-            may_jit = site.may_jit(workshop.program.defined_at) and not site.is_shared
-            splices = change(site) if may_jit else None
-            if splices is not None:
-                line = SourceLocation(file, site.line)
-                written = partial(dict[str, Sequence[Splice]], {file: splices})
-                edit = replace(proposal.edit, source=line)
-                yield replace(proposal, edit=edit, write=written)
+    """The proposal at each place that jits this program alone, and can be changed so.
+
+    Where it is sure of some that they jit it, others of which it is not are left alone.
+    """
+    defined = workshop.program.defined_at
+    sites = [
+        (file, site)
+        for file in workshop.files
+        for site in jit_sites(workshop.source(file))
+        if site.may_jit(defined) and not site.is_shared
+    ]
+    sure = [] if defined is None else [each for each in sites if each[1].function]
+    for file, site in sure or sites:
+        splices = change(site)
+        if splices is not None:
+            line = SourceLocation(file, site.line)
+            written = partial(dict[str, Sequence[Splice]], {file: splices})
+            edit = replace(proposal.edit, source=line)
+            yield replace(proposal, edit=edit, write=written)
 
 
 # --- results that are asked to be where their next step does not have them ------------------------
