@@ -21,7 +21,7 @@ from sdyscope.facts.edits import SourceEdit
 from sdyscope.facts.sharded import requested_sharding
 from sdyscope.graph import OpGraph
 from sdyscope.patches.jit import JitSite, jit_sites
-from sdyscope.patches.rewrites import first_argument
+from sdyscope.patches.rewrites import constrained_value, without_constraint
 from sdyscope.patches.source import Span, Splice
 from sdyscope.patches.specs import SpecLiteral, spec_literals
 from sdyscope.stages.edited.arguments import argument_positions, argument_shardings
@@ -205,7 +205,7 @@ class ConstraintSite:
     def value_text(self) -> str:
         """What is constrained, as it is written."""
         source = self.workshop.source(self.span.file)
-        return source.on_one_line(self._call.args[0].value)
+        return source.on_one_line(constrained_value(source, self._call))
 
     def dropped(self, weight: float = 0.0) -> Proposal:
         """The edit after which the compiler decides."""
@@ -259,7 +259,7 @@ class ConstraintSite:
 
     def _write_dropped(self) -> Splices:
         source = self.workshop.source(self.span.file)
-        return {self.span.file: first_argument(source, self.span)}
+        return {self.span.file: without_constraint(source, self.span)}
 
     def _write_changed(self, spec: PartitionSpec) -> Splices:
         source, call = self.workshop.source(self.span.file), self._call
