@@ -57,6 +57,16 @@ def activations_gathered():
     return perceptron(("data",), *TP, rows=512, grad=False)
 
 
+@spares("parameter-gathered", compiled=True)
+def a_carry_is_gathered_that_a_stack_shards():
+    # A layer comes to the same shape, and its axis is where the carry's comes from.
+    def loss(w: Any, batch: Any) -> Any:
+        x, _ = jax.lax.scan(lambda x, layer: (jnp.tanh(x @ layer), None), batch, w)
+        return (x**2).mean()
+
+    return program(loss, array((4, 64, 64), None, "data", "model"), array((64, 64), "data"))
+
+
 def stacked(hidden: tuple[Any, ...], embedding: tuple[Any, ...], batch: Any) -> Inspection:
     """Layers that a loop takes from stacks, after an embedding is looked up."""
 

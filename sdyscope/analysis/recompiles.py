@@ -258,7 +258,8 @@ def _shardings(program: _Program, before: _Program, changed: set[str]) -> Iterat
             if name in changed or (now.shape, now.dtype) != (was.shape, was.dtype):
                 continue
             new, old = _sharded(program, now), _sharded(before, was)
-            if (new.text, new.mesh) == (old.text, old.mesh):
+            is_written = new.sharding is not None or old.sharding is not None
+            if not is_written or (new.text, new.mesh) == (old.text, old.mesh):
                 continue
             moved = None
             # An array on no mesh is on one device, or wherever it is needed.

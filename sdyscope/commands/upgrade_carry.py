@@ -137,8 +137,7 @@ def _program(
     from sdyscope.upgrade.carried import CarriedProgram
 
     try:
-        lowered = program.lowered[program.chosen(None)]
-        key = hashlib.sha256(lowered.text(debug_info=False).encode()).hexdigest()
+        key = _key(program)
         up_to = os.environ.get(UP_TO, "compiled")
         if up_to == "lowered" or key in os.environ.get(KNOWN, "").split(","):
             return CarriedProgram(program.name, None, key, recorded)
@@ -146,6 +145,20 @@ def _program(
     except SdyscopeError as error:
         return CarriedProgram(program.name, None, "", recorded, str(error))
     return CarriedProgram(program.name, stages, key, recorded)
+
+
+def _key(program: Inspection) -> str:
+    """Digest of all that a program's stages depend on but source lines: two alike are one program.
+
+    That is its module, the names of tensors and ops in it, and what compiles it otherwise: the
+    order of devices and jit's `compiler_options`, of which the module has nothing.
+    """
+    partitioner = program.chosen(None)
+    lowered = program.lowered[partitioner]
+    named = [op.scope for op in program.graph(partitioner).ops]
+    compiled_with = lowered.device_platform, lowered.device_order, lowered.compiler_options
+    parts = lowered.text(debug_info=False), repr(named), repr(compiled_with)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _views(

@@ -44,6 +44,7 @@ NotTakenBecause: TypeAlias = Literal[
     "shared place",
     "not built",
     "no other program",
+    "not donated",
     "refused",
     "sends no less",
     "loses",
@@ -52,8 +53,9 @@ NotTakenBecause: TypeAlias = Literal[
 """Why an edit was not taken: it can't be written in the source; of a plan, the program leaves the
 tensor to the compiler, no place of the source was found that shards it, or its place shards
 another tensor that is to be sharded otherwise; the edited source does not build or
-trace; it traces to the same program; the compiler refuses it; by Shardy's prediction, once it was
-traced, nothing is won; by the compile nothing is won; or the numbers are others."""
+trace; it traces to the same program, or to one that does not donate what the edit donates; the
+compiler refuses it; by Shardy's prediction, once it was traced, nothing is won; by the compile
+nothing is won; or the numbers are others."""
 
 
 NumbersVerdict: TypeAlias = Literal["same", "corrected", "other random", "differ", "not compared"]

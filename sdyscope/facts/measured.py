@@ -160,7 +160,8 @@ class CollectiveTime:
         kind: what it does.
         axes: mesh axes that it runs over; None where they are not known.
         count: how often a step runs it.
-        sent: bytes that a device sends in a step.
+        sent: bytes that a device sends in a step; where the program does not say how often it runs,
+            as often as it was seen to.
         scope: scope of what it was made for.
         source: its line.
         seconds: what it takes in a step, on average over devices and steps.

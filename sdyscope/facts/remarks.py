@@ -81,6 +81,7 @@ RemarkKind: TypeAlias = Literal[
     "unknown calls",
     "between blocks",
     "products moved",
+    "products summed",
     "looked up",
     "no bytes",
     "not told",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sdyscope.analysis.collectives.totals import Collective, Part
+from sdyscope.analysis.naming.names import ValueNames
 from sdyscope.errors import ConversionError
 from sdyscope.facts.lint import BatchLost, ParameterGathered
 from sdyscope.facts.over_time import Phase
@@ -115,17 +116,21 @@ def _moved(subject: Subject, part: Part, arguments: Mapping[int | None, Placed])
     origin = part.origin
     if origin is None or origin.uncertain or origin.kind != "resharding":
         return None
-    if origin.op not in _PRODUCTS:
-        return None
+    if origin.op not in _PRODUCTS or origin.carried:
+        return None  # What a loop carries has the name of what it begins with.
     named = next(
         (argument for argument in arguments.values() if argument.name == origin.value), None
     )
     if named is not None:
         return named
-    # The value of an op that has the argument for an operand, cast or as a layer of a stack.
+    # A function that several calls give an argument each: theirs is known by the call.
     causes = {annotation.name for annotation in origin.annotations if annotation.role == "has"}
+    names = ValueNames(subject.graph)
     for tag in part.tags:
         for number in range(len(subject.graph.operands(tag[-1])) if tag else 0):
+            value = subject.graph.operand(tag[-1], number)
+            if value is None or names.name(value) != origin.value:
+                continue
             index = _argument(subject.graph, tag, number)
             argument = arguments.get(index) if index is not None else None
             if argument is not None and argument.name in causes:

@@ -153,20 +153,22 @@ def _decorated(source: Source, node: cst.BaseExpression) -> cst.FunctionDef | No
 
 
 def _named(source: Source, node: cst.Call, name: str) -> cst.FunctionDef | None:
-    """The function that a name stands for; None where anything else may be called so."""
-    functions: dict[cst.CSTNode | None, list[cst.FunctionDef]] = {}
+    """The function that a name stands for; None where anything else may be called so there."""
+    bound: dict[cst.CSTNode | None, list[cst.CSTNode]] = {}
     for other in source.nodes():
-        if isinstance(other, cst.FunctionDef) and other.name.value == name:
-            functions.setdefault(_scope(source, other), []).append(other)
-        elif isinstance(other, cst.AssignTarget | cst.Param):
-            target = other.target if isinstance(other, cst.AssignTarget) else other.name
-            if isinstance(target, cst.Name) and target.value == name:
-                return None
+        target: cst.CSTNode | None = None
+        if isinstance(other, cst.FunctionDef | cst.Param):
+            target = other.name
+        elif isinstance(other, cst.AssignTarget):
+            target = other.target
+        if isinstance(target, cst.Name) and target.value == name:
+            bound.setdefault(_scope(source, other), []).append(other)
     scope = _scope(source, node)
-    while scope is not None and scope not in functions:
+    while scope is not None and scope not in bound:
         scope = _scope(source, scope)
-    candidates = functions.get(scope, [])
-    return candidates[0] if len(candidates) == 1 and not candidates[0].decorators else None
+    function, *others = bound.get(scope, [node])
+    is_sure = isinstance(function, cst.FunctionDef) and not (others or function.decorators)
+    return function if is_sure and isinstance(function, cst.FunctionDef) else None
 
 
 def _is_given(source: Source, node: cst.Call, name: str, calling: Iterable[Source]) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from sdyscope.errors import TargetError
-from sdyscope.patches.source import Source, Span, Splice
+from sdyscope.patches.source import Source, Span, Splice, last_name
 
 
 def _call(source: Source, span: Span) -> cst.Call:
@@ -28,9 +28,54 @@ def first_argument(source: Source, span: Span) -> list[Splice]:
     return without_call(source, _call(source, span))
 
 
-def without_call(source: Source, call: cst.Call) -> list[Splice]:
-    """A call replaced by its first argument."""
-    value = call.args[0].value
+def constrained_value(source: Source, call: cst.Call) -> cst.BaseExpression:
+    """What a call constrains: its first argument, unless its function returns that of another.
+
+    As of ``constrain(mesh, x, "data")``, whose function in the same file returns
+    ``with_sharding_constraint(x, ...)``.
+    """
+    name = last_name(call.func)
+    functions = [
+        node
+        for node in source.nodes()
+        if isinstance(node, cst.FunctionDef) and node.name.value == name
+    ]
+    if len(functions) != 1 or not isinstance(call.func, cst.Name):
+        return call.args[0].value
+    given = functions[0].params
+    parameters = [each.name.value for each in (*given.posonly_params, *given.params)]
+    for node in source.nodes():
+        around = (each for each in source.parents(node) if isinstance(each, cst.FunctionDef))
+        if not isinstance(node, cst.Return) or next(around, None) is not functions[0]:
+            continue
+        value = node.value
+        first = value.args[0].value if isinstance(value, cst.Call) and value.args else None
+        if isinstance(first, cst.Name) and first.value in parameters:
+            at = parameters.index(first.value)
+            positional = [
+                each.value for each in call.args if each.keyword is None and not each.star
+            ]
+            by_name = {each.keyword.value: each.value for each in call.args if each.keyword}
+            taken = positional[at] if at < len(positional) else by_name.get(first.value)
+            return call.args[0].value if taken is None else taken
+    return call.args[0].value
+
+
+def without_constraint(source: Source, span: Span) -> list[Splice]:
+    """A call replaced by what it constrains.
+
+    Raises:
+        TargetError: there is no call.
+    """
+    call = _call(source, span)
+    return without_call(source, call, constrained_value(source, call))
+
+
+def without_call(
+    source: Source, call: cst.Call, value: cst.BaseExpression | None = None
+) -> list[Splice]:
+    """A call replaced by one of its arguments, by default the first."""
+    value = value or call.args[0].value
     text = source.written(value)
     if (line := source.whole_line(call, text)) is not None:
         return [Splice(*line, "")]

@@ -29,7 +29,7 @@ class CarriedProgram:
 
     Attributes:
         stages: its stages; None where it was not lowered or can't be read.
-        key: digest of its module without source lines, by which it is known again.
+        key: digest of all that its stages depend on but source lines, by which it is known again.
         recorded: what a recorded run says of it; None of a TARGET.
         error: why there are no stages; empty where there are.
         name: what to call it.

@@ -116,6 +116,7 @@ _WHY_NOT: Final[Mapping[NotTakenBecause, str]] = {
     "shared place": "not written: what shards it in the source shards another tensor as well",
     "not built": "the edited source does not build",
     "no other program": "the edited source traces to the same program",
+    "not donated": "traced again, the program does not donate it",
     "refused": "the compiler refuses it",
     "sends no less": "traced again, it is predicted to gain nothing",
     "loses": "compiled, it gains nothing",

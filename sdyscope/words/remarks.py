@@ -144,6 +144,11 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "In {products}, Shardy moves one operand and the result, which is less than the other "
         "operand. XLA's partitioner mostly gathers that one: up to {size} instead."
     ),
+    "products summed": (
+        "In {products}, Shardy moves both operands, which is less than the result. XLA's "
+        "partitioner mostly sums the result over devices: {size} instead, and twice as much where "
+        "no reduce-scatter comes of it."
+    ),
     "looked up": "Counted whole, but perhaps read only in part: {names}.",
     "no bytes": "Values of these types count as 0 bytes: {names}.",
     "not told": (

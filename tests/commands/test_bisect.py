@@ -5,13 +5,20 @@ import signal
 import subprocess
 import time
 
+import jax
+import jax.numpy as jnp
 import jsonschema
+import numpy as np
 import pytest
 from git_commands import git, repository, text
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 from own_process import command_line, in_own_process
 from xla_flags import QUICK
 
+from sdyscope import inspect
 from sdyscope.commands import document_type
+from sdyscope.commands.upgrade_carry import _key
 from sdyscope.terminal.document import schema
 
 
@@ -158,3 +165,35 @@ def test_ctrl_c_is_one_sentence_and_leaves_no_worktree_behind(tmp_path):
     assert process.returncode == -signal.SIGINT
     assert message == "sdyscope was stopped by SIGINT before it had an answer.\n"
     assert git(root, "worktree", "list").count("\n") == 0
+
+
+def _lowered(first="first", scope="attention", options=None, devices=slice(None), note=""):
+    """A program of one matmul, made from a text."""
+    code = f"""{note}
+def step({first}, x):
+    with jax.named_scope({scope!r}):
+        return x @ {first}
+"""
+    values = {"jax": jax}
+    exec(code, values)
+    mesh = Mesh(np.array(jax.devices()[:2][devices]), ("data",))
+    arguments = [
+        jax.ShapeDtypeStruct((4, 4), jnp.float32, sharding=NamedSharding(mesh, P(axis)))
+        for axis in (None, "data")
+    ]
+    return inspect(jax.jit(values["step"], compiler_options=options), *arguments)
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        ({"note": "# another line\n"}, True),
+        ({"first": "weights"}, False),
+        ({"scope": "mlp"}, False),
+        ({"options": {"xla_cpu_enable_fast_math": True}}, False),
+        ({"devices": slice(None, None, -1)}, False),
+    ],
+)
+def test_only_source_lines_may_differ_in_what_is_known_again(changed, same):
+    """A module alone does not say these: a tensor that was renamed was said to be unchanged."""
+    assert (_key(_lowered()) == _key(_lowered(**changed))) is same

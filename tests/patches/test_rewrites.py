@@ -4,7 +4,13 @@ import pytest
 
 from sdyscope.errors import TargetError
 from sdyscope.patches.jit import jit_sites
-from sdyscope.patches.rewrites import accumulation, first_argument, scattered, set_false
+from sdyscope.patches.rewrites import (
+    accumulation,
+    first_argument,
+    scattered,
+    set_false,
+    without_constraint,
+)
 from sdyscope.patches.source import Source, Span, spliced
 from sdyscope.values.source import SourceLocation
 
@@ -29,6 +35,31 @@ def span(text, piece):
 )
 def test_a_call_gives_way_to_its_first_argument(text, call, then):
     assert spliced(text, first_argument(Source("m.py", text), span(text, call))) == then
+
+
+@pytest.mark.parametrize(
+    ("helper", "call", "then"),
+    [
+        (
+            "def c(mesh, x, *axes):\n    return wsc(x, on(mesh, *axes))\n",
+            'c(mesh, a + b, "d")',
+            "a + b",
+        ),
+        ("def c(mesh, x, *axes):\n    return wsc(x, on(mesh, *axes))\n", "c(mesh, x=a)", "a"),
+        ("def c(x, *axes):\n    return wsc(x, on(mesh, *axes))\n", 'c(a, "d")', "a"),
+        (
+            "def c(mesh, x):\n    def f(m):\n        return g(mesh)\n    return wsc(x, f(1))\n",
+            "c(m, a)",
+            "a",
+        ),
+        ("", "c(a, s)", "a"),
+    ],
+)
+def test_a_constraint_gives_way_to_what_it_constrains(helper, call, then):
+    """`c(mesh, x)` gave way to the mesh, and was said to constrain it."""
+    text = f"{helper}y = {call}\n"
+    edited = spliced(text, without_constraint(Source("m.py", text), span(text, call)))
+    assert edited == f"{helper}y = {then}\n"
 
 
 def test_a_sum_is_scattered():
@@ -106,6 +137,29 @@ def test_what_jits_another_function_is_not_edited(function, line, sites):
     lines = [site.line for site in jit_sites(Source("m.py", TWO_STEPS)) if site.may_jit(at)]
     assert sorted(lines) == sites
     assert len([site for site in jit_sites(Source("m.py", TWO_STEPS)) if site.may_jit(None)]) == 5
+
+
+def test_what_another_function_calls_so_does_not_stand_for_what_is_jitted():
+    """As in a file of several programs, each with a function `f` of its own."""
+    text = """
+def first():
+    def f(x): ...
+    return jax.jit(f)
+
+def second():
+    f = make()
+    return jax.jit(f)
+
+def third(f):
+    return jax.jit(f)
+
+def fourth():
+    f = 1
+    def f(x): ...
+    return jax.jit(f)
+"""
+    sites = {site.line: site.function for site in jit_sites(Source("m.py", text))}
+    assert sites == {4: "f", 8: "", 11: "", 16: ""}
 
 
 @pytest.mark.parametrize(

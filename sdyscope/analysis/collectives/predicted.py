@@ -150,7 +150,8 @@ class Predictor:
                 *_counted("no rule", explicit.without_rule),
                 *_counted("unknown calls", explicit.unknown_calls),
                 *_counted("between blocks", explicit.between_blocks),
-                *_moved_products(explicit.moved_products),
+                *_moved_products("products moved", explicit.moved_products),
+                *_moved_products("products summed", explicit.summed_products),
                 *reader.notes(),
             ),
         )
@@ -197,10 +198,8 @@ def _counted(kind: RemarkKind, counts: Mapping[str, int]) -> tuple[Remark, ...]:
     return (Remark(kind, names=tuple(sorted(counts.items()))),) if counts else ()
 
 
-def _moved_products(products: MovedProducts) -> tuple[Remark, ...]:
-    if not products.count:
-        return ()
-    return (Remark("products moved", count=products.count, of=products.bytes),)
+def _moved_products(kind: RemarkKind, products: MovedProducts) -> tuple[Remark, ...]:
+    return (Remark(kind, count=products.count, of=products.bytes),) if products.count else ()
 
 
 class _Reader:

@@ -156,14 +156,19 @@ def _is_fed(moved: MovedResult) -> bool:
 
 
 def _next_values(program: Staged) -> Mapping[str, str]:
-    """Of each result that certainly is an argument's next value that argument, by path."""
+    """Of each result that is an argument's next value that argument, by path.
+
+    What only has the path of a donated argument is taken for it: the caller has that no longer, and
+    an edit that pays only where it goes on with something else is not to be called good.
+    """
     tensors = program.tensors
     pairs = pairs_of_table(tensors, ("shardy", program.graph("shardy")))
-    paths = {(row.kind, row.index): row.path for row in tensors.tensors}
+    rows = {(row.kind, row.index): row for row in tensors.tensors}
     return {
-        paths["result", result]: paths["argument", argument]
+        rows["result", result].path: rows["argument", argument].path
         for result, (argument, relation) in pairs.items()
         if relation == "next value"
+        or (relation != "gradient" and rows["argument", argument].is_donated)
     }
 
 
@@ -621,6 +626,9 @@ class _Fixer:
         if _same_module(program, self.program):
             self.refuse(candidate, "no other program")
             return None
+        if not _is_donated(candidate, program):
+            self.refuse(candidate, "not donated")
+            return None
         as_predicted = None
         if candidate.prediction is not None:
             donated = replace(prediction, shared=candidate.prediction.shared)
@@ -868,6 +876,18 @@ def freeing(single: Sequence[FixCandidate], held: int) -> list[FixCandidate]:
     ]
     freed = [candidate for candidate in freed if candidate.change.memory < 1 - WORTH]
     return sorted(freed, key=lambda candidate: candidate.change.memory)
+
+
+def _is_donated(candidate: FixCandidate, program: Staged) -> bool:
+    """Whether a program donates what edits donate: they may be of another function's jit."""
+    given = {
+        name
+        for proposal in candidate.proposals
+        if proposal.edit.kind == "donation"
+        for name in proposal.names
+    }
+    rows = program.tensors.tensors
+    return given <= {row.path for row in rows if row.kind == "argument" and row.is_donated}
 
 
 def donated_bytes(edits: Iterable[object]) -> int:

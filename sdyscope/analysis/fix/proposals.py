@@ -22,7 +22,7 @@ from sdyscope.facts.edits import SourceEdit
 from sdyscope.facts.sharded import requested_sharding
 from sdyscope.graph import OpGraph
 from sdyscope.patches.jit import JitSite, jit_sites
-from sdyscope.patches.rewrites import first_argument
+from sdyscope.patches.rewrites import constrained_value, without_constraint
 from sdyscope.patches.source import Span, Splice
 from sdyscope.patches.specs import SpecLiteral, spec_literals
 from sdyscope.stages.edited.arguments import argument_positions, argument_shardings
@@ -199,7 +199,7 @@ class ConstraintSite:
     def value_text(self) -> str:
         """What is constrained, as it is written."""
         source = self.workshop.source(self.span.file)
-        return source.on_one_line(self._call.args[0].value)
+        return source.on_one_line(constrained_value(source, self._call))
 
     def dropped(self, weight: float = 0.0) -> Proposal:
         """The edit after which the compiler decides."""
@@ -253,7 +253,7 @@ class ConstraintSite:
 
     def _write_dropped(self) -> Splices:
         source = self.workshop.source(self.span.file)
-        return {self.span.file: first_argument(source, self.span)}
+        return {self.span.file: without_constraint(source, self.span)}
 
     def _write_changed(self, spec: PartitionSpec) -> Splices:
         source, call = self.workshop.source(self.span.file), self._call
@@ -395,18 +395,26 @@ def donations(workshop: Workshop) -> Iterator[Proposal]:
 def _where_jitted(
     workshop: Workshop, change: Callable[[JitSite], list[Splice] | None], proposal: Proposal
 ) -> Iterator[Proposal]:
-    """The proposal at each place that jits this program alone, and can be changed so."""
+    """The proposal at each place that jits this program alone, and can be changed so.
+
+    Where it is sure of some that they jit it, others of which it is not are left alone.
+    """
+    defined = workshop.program.defined_at
     sources = {file: workshop.source(file) for file in workshop.files}
-    for file, source in sources.items():
-        others = [other for name, other in sources.items() if name != file]
-        for site in jit_sites(source, others):
-            may_jit = site.may_jit(workshop.program.defined_at) and not site.is_shared
-            splices = change(site) if may_jit else None
-            if splices is not None:
-                line = SourceLocation(file, site.line)
-                written = partial(dict[str, Sequence[Splice]], {file: splices})
-                edit = replace(proposal.edit, source=line)
-                yield replace(proposal, edit=edit, write=written)
+    sites = [
+        (file, site)
+        for file, source in sources.items()
+        for site in jit_sites(source, [each for name, each in sources.items() if name != file])
+        if site.may_jit(defined) and not site.is_shared
+    ]
+    sure = [] if defined is None else [each for each in sites if each[1].function]
+    for file, site in sure or sites:
+        splices = change(site)
+        if splices is not None:
+            line = SourceLocation(file, site.line)
+            written = partial(dict[str, Sequence[Splice]], {file: splices})
+            edit = replace(proposal.edit, source=line)
+            yield replace(proposal, edit=edit, write=written)
 
 
 # --- results that are asked to be where their next step does not have them ------------------------

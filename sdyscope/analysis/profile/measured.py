@@ -344,19 +344,23 @@ class _Join:
         moving = None if waiting is None else max(seconds - waiting, 0.0)
         part, same = collective.largest, self.theirs.get(collective.name)
         count, each = len(occurrences) / self.device_steps, self.predicted.get(collective.name)
+        sent = collective.sent
+        if collective.unknown_trips or collective.conditional:
+            # The program does not say how often it runs, and counts it once.
+            sent = round(sum(part.sent for part in collective.parts) * count)
         return CollectiveTime(
             collective.name,
             collective.kind,
             collective.axes,
             count,
-            collective.sent,
+            sent,
             part.scope,
             part.source,
             seconds,
             waiting,
             moving,
             late,
-            collective.sent / moving if moving and collective.sent else None,
+            sent / moving if moving and sent else None,
             _typical(occurrences, waits or {}),
             None if each is None else each * count,
             None if same is None else same.largest.origin,
@@ -623,7 +627,7 @@ def _ended(name: str) -> str:
 def _lines(ops: Iterable[OpTime], named: Mapping[str, CollectiveTime]) -> Iterator[LineTime]:
     by_line: dict[SourceLocation | None, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for op in ops:
-        line = None if op.source is None else replace(op.source, column=0)
+        line = None if op.source is None else replace(op.source, column=0, function="")
         by_line[line][0] += op.seconds
         by_line[line][1] += op.seconds if _begun(op.name) in named else 0.0
     for line, (seconds, sent) in sorted(by_line.items(), key=lambda pair: -pair[1][0]):

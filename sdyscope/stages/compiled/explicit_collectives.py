@@ -86,15 +86,17 @@ class ControlFlow:
 
 @dataclass(frozen=True, slots=True)
 class MovedProducts:
-    """Products of which Shardy moves an operand and the result, and not the other operand.
+    """Products for which Shardy moves other tensors than XLA's partitioner, as they are smaller.
 
-    Both operands are sharded over the same axes, on dimensions that do not meet, as a batch and
-    weights over `fsdp`: where the batch is smaller, that is what Shardy moves. XLA's partitioner
-    leaves the result where it is decided to be, and gathers the other operand.
+    * An operand and the result, and not the other operand. Both operands are sharded over the same
+      axes, on dimensions that do not meet, as a batch and weights over `fsdp`. XLA leaves the
+      result where it is decided to be, and gathers the other operand.
+    * Both operands, off the axes that they are summed over and the result is to have. XLA sums, and
+      scatters the result.
 
     Attributes:
         count: how many there are, by how often a run computes them.
-        bytes: what a device sends to gather the other operands, by ring algorithms.
+        bytes: what a device sends for what XLA moves, by ring algorithms.
     """
 
     count: int = 0
@@ -124,7 +126,8 @@ class ExplicitCollectives:
         not_understood: what could not be read, one sentence each.
         flops: floating-point operations of a device in the matmuls of one run.
         control_flow: what of it may run more often, or not at all.
-        moved_products: the products that XLA's partitioner mostly computes otherwise.
+        moved_products: the products of which XLA's partitioner mostly gathers the other operand.
+        summed_products: those of which it mostly scatters the result.
     """
 
     collectives: tuple[ExplicitCollective, ...]
@@ -138,3 +141,4 @@ class ExplicitCollectives:
     between_blocks: dict[str, int] = field(default_factory=dict)
     control_flow: ControlFlow = field(default_factory=ControlFlow)
     moved_products: MovedProducts = field(default_factory=MovedProducts)
+    summed_products: MovedProducts = field(default_factory=MovedProducts)

@@ -97,6 +97,7 @@ class _Function:
     calls: list[tuple[str, _Times, Location]] = field(default_factory=list)
     flops: int = 0
     moved: MovedProducts = field(default_factory=MovedProducts)
+    summed: MovedProducts = field(default_factory=MovedProducts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,7 @@ def read_collectives(module: Any, readers: Readers) -> ExplicitCollectives:
             reader.between_blocks,
             reader.control_flow,
             reader.moved_products(name),
+            reader.summed_products(name),
         )
 
 
@@ -269,6 +271,7 @@ class _Reader:
                 if name in MATMULS:
                     function.flops += times.count * self.matmul(operation)
                     function.moved += self.moved_product(operation) * times.count
+                    function.summed += self.summed_product(operation) * times.count
                 elif name.startswith("stablehlo.") and name != _CUSTOM_CALL:
                     self.ruled.add(name)
                 called = f"custom_call {target}" if target else name
@@ -415,6 +418,12 @@ class _Reader:
         called = (self.moved_products(callee) * times.count for callee, times, _ in function.calls)
         return sum(called, function.moved)
 
+    def summed_products(self, name: str) -> MovedProducts:
+        """The same of those of which XLA moves the result."""
+        function = self.functions.get(name, _Function())
+        called = (self.summed_products(callee) * times.count for callee, times, _ in function.calls)
+        return sum(called, function.summed)
+
     def moved_product(self, operation: Any) -> MovedProducts:
         """A matmul, if one operand and its result are moved over axes that the other has, too.
 
@@ -439,12 +448,48 @@ class _Reader:
             if sharding is None or not over:
                 continue
             axes = [axis for axis in sharding.axes() if axis in over]
-            held = byte_count(self.block_of(whole), self.values.value(whole).type.dtype)
-            if axes and held is not None:
-                mesh = sharding.mesh
-                mesh = self.meshes[mesh] if isinstance(mesh, str) else mesh
-                return MovedProducts(1, held * (math.prod(map(mesh.axis_size, axes)) - 1))
+            if (handed_on := self.handed_on(whole, axes)) is not None:
+                return handed_on
         return MovedProducts()
+
+    def summed_product(self, operation: Any) -> MovedProducts:
+        """A matmul, if both operands are moved off axes that they are summed over, and it has them.
+
+        As a weight's gradient, of fewer examples than the weight has rows.
+        """
+        if operation.name != "stablehlo.dot_general":
+            return MovedProducts()
+        (result,) = operation.results
+        sharding = self.values.sharding_of(result)
+        if sharding is None:
+            return MovedProducts()
+        began = [self.values.sharding_of(self.before_moves(value)) for value in operation.operands]
+        summed = _contracted(self.values.text(operation.attributes["dot_dimension_numbers"]))
+        over: set[AxisRef] = set()
+        for dims in zip(*summed, strict=True):
+            axes = [
+                set[AxisRef]() if each is None else {*each.dim_shardings[dim].axes}
+                for each, dim in zip(began, dims, strict=True)
+            ]
+            over |= axes[0] & axes[1]
+        axes_of_result = [axis for axis in sharding.axes() if axis in over]
+        return self.handed_on(result, axes_of_result) or MovedProducts()
+
+    def before_moves(self, value: Any) -> Any:
+        """What a value is before Shardy moves it."""
+        while (maker := owner(value)) is not None and maker.name in _SHARDY:
+            value = maker.operands[0]
+        return value
+
+    def handed_on(self, value: Any, axes: Sequence[AxisRef]) -> MovedProducts | None:
+        """One product for which devices gather a value over axes, or scatter sums to it."""
+        sharding = self.values.sharding_of(value)
+        held = byte_count(self.block_of(value), self.values.value(value).type.dtype)
+        if not axes or sharding is None or held is None:
+            return None
+        mesh = sharding.mesh
+        mesh = self.meshes[mesh] if isinstance(mesh, str) else mesh
+        return MovedProducts(1, held * (math.prod(map(mesh.axis_size, axes)) - 1))
 
     def moved_to(self, operation: Any) -> dict[AxisRef, int]:
         """The axes of a collective of Shardy's that moves a value, and the dimensions it has then.
@@ -856,7 +901,7 @@ def _colon(part: str | None) -> str:
 #: Ops whose arithmetic is counted.
 MATMULS = frozenset({"stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"})
 
-_CONTRACTED = re.compile(r"lhs_contracting_dimensions = \[([\d, ]*)\]")
+_CONTRACTED = re.compile(r"[lr]hs_contracting_dimensions = \[([\d, ]*)\]")
 _KERNEL = re.compile(r"x\[([^\]]*)\]->")
 _CONVOLVED = re.compile(r"->\[([^\]]*)\]")
 
@@ -885,7 +930,7 @@ def matmul_flops(
         return 2 * math.prod(result) * math.prod(summed)
     if operation.name == "stablehlo.dot":
         return 2 * math.prod(result) * (left[-1] if left else 1)
-    numbers = _contracted(text(operation.attributes["dot_dimension_numbers"]))
+    numbers, _ = _contracted(text(operation.attributes["dot_dimension_numbers"]))
     return 2 * math.prod(result) * math.prod(left[number] for number in numbers)
 
 
@@ -910,12 +955,17 @@ def free_dimensions(
     left, right, result = ranks
     summed = 1
     if operation.name == "stablehlo.dot_general":
-        summed = len(_contracted(text(operation.attributes["dot_dimension_numbers"])))
+        summed = len(_contracted(text(operation.attributes["dot_dimension_numbers"]))[0])
     batch = left + right - 2 * summed - result
     return range(batch, left - summed), range(left - summed, result)
 
 
 @lru_cache(1 << 8)
-def _contracted(text: str) -> tuple[int, ...]:
-    match = _CONTRACTED.search(text)
-    return () if match is None else tuple(int(n) for n in match[1].split(",") if n.strip())
+def _contracted(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The dimensions that a product sums, of its first operand and of its second."""
+    left, right = _CONTRACTED.findall(text) or ("", "")
+    return _numbers(left), _numbers(right)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",") if number.strip())

@@ -402,10 +402,10 @@ def test_fsdp_gathers_weights_and_scatters_gradients(devices, scale):
     assert program.result_bytes == weights // devices
 
 
-def moved(prediction):
-    """Of each remark on products that XLA computes otherwise: how many, and bytes of operands."""
+def moved(prediction, kind="products moved"):
+    """Of each remark on products that XLA computes otherwise: how many, and bytes."""
     notes = prediction.collectives.notes
-    return [(note.count, note.of) for note in notes if note.kind == "products moved"]
+    return [(note.count, note.of) for note in notes if note.kind == kind]
 
 
 def test_products_with_fewer_rows_than_weights_are_those_that_xla_computes_otherwise():
@@ -416,8 +416,12 @@ def test_products_with_fewer_rows_than_weights_are_those_that_xla_computes_other
     assert moved(many) == []
     ((count, size),) = moved(few)
     assert (size, count > LAYERS) == (count * share, True)
-    text = remark_texts(few.collectives.notes)[-1]
-    assert text.startswith(f"In {count} products, Shardy moves one operand and the result")
+    texts = remark_texts(few.collectives.notes)
+    assert texts[-2].startswith(f"In {count} products, Shardy moves one operand and the result")
+    # The gradients of the last layer, whose examples are moved as they are.
+    assert moved(many, "products summed") == []
+    assert moved(few, "products summed") == [(2, 2 * share)]
+    assert texts[-1].startswith("In 2 products, Shardy moves both operands")
     # Over the axes of tensor parallelism nothing is moved there and back.
     for first, second, batch in (((None, "model"), ("model",), ()), ((), (), ("model",))):
         assert moved(train_step(abstract(model=8), first, second, batch, 8)) == []
@@ -461,6 +465,29 @@ def test_of_a_moved_product_the_operand_is_gathered_before_it_is_cut():
     step = jax.jit(jnp.dot, out_shardings=out)
     prediction = Inspection(Program("step", step, inputs), ("shardy",)).predicted_collectives()
     assert moved(prediction) == [(1, 3 * 32 * 256 * 4 // 4)]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "result", "rows", "expected"),
+    [
+        # What XLA sums was compared with its compiled programs: a sum, and each device's part.
+        (["data"], ["data", "model"], ["data", "model"], 64, [(1, 3 * 256 * 512 * 4 // 8)]),
+        (["data"], ["data"], ["model", "data"], 64, [(1, 3 * 256 * 512 * 4 // 8)]),
+        (["model", "data"], ["model"], ["data", "model"], 64, [(1, 256 * 512 * 4 // 8)]),
+        (["data"], ["data", "model"], ["data", "model"], 4096, []),  # summed by Shardy as well
+        (["data"], [None, "model"], ["data", "model"], 64, []),
+        (["data"], ["data"], [], 8, []),
+    ],
+)
+def test_of_a_product_that_is_summed_shardy_may_move_the_operands(
+    left, right, result, rows, expected
+):
+    mesh = abstract(data=4, model=2)
+    inputs = array(mesh, (rows, 256), *left), array(mesh, (rows, 512), *right)
+    out = array(mesh, (256, 512), *result).sharding
+    step = jax.jit(lambda x, y: jnp.einsum("td,tf->df", x, y), out_shardings=out)
+    prediction = Inspection(Program("step", step, inputs), ("shardy",)).predicted_collectives()
+    assert moved(prediction, "products summed") == expected
 
 
 def test_what_another_jax_lowered_its_own_shardy_may_move_otherwise():

@@ -240,6 +240,28 @@ def test_a_next_value_that_is_no_longer_where_its_argument_is_makes_another_prog
     assert (fix.remedies[0].proven, remedy.proven) == (True, False)
 
 
+@pytest.mark.parametrize("donated", [False, True])
+def test_what_may_be_the_next_value_of_a_donated_argument_is_taken_for_it(donated):
+    """An update by hand, without a backward pass: the donation was lost without a word of it."""
+    mesh = AbstractMesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    columns = jax.sharding.NamedSharding(mesh, jax.P(None, "data"))
+
+    def lowered(*, constrained):
+        def step(state, x):
+            w = state["w"] - x.T @ (x @ state["w"])
+            return {"w": jax.lax.with_sharding_constraint(w, columns) if constrained else w}
+
+        w, x = (
+            jax.ShapeDtypeStruct((8, 8), "float32", sharding=jax.sharding.NamedSharding(mesh, spec))
+            for spec in (jax.P(), jax.P("data"))
+        )
+        function = jax.jit(step, donate_argnums=0 if donated else ())
+        return Inspection(Program("step", function, ({"w": w}, x)), ("shardy",))
+
+    (moved,) = moved_results(lowered(constrained=False), lowered(constrained=True), None)
+    assert moved.no_longer_fed == ("state['w']" if donated else "")
+
+
 @pytest.mark.thorough
 def test_what_the_next_step_takes_is_compiled(tmp_path):
     build = written(tmp_path / "fed.py", FED)

@@ -2,7 +2,9 @@
 
 import pytest
 
-from sdyscope.analysis.fix.proposals import LiteralSites
+from sdyscope.analysis.fix.change import Change
+from sdyscope.analysis.fix.fix import FixCandidate, _is_donated
+from sdyscope.analysis.fix.proposals import LiteralSites, donations
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
@@ -130,3 +132,49 @@ def test_a_gradient_may_be_sharded_otherwise_than_its_parameter(tmp_path, result
     program, sites = sites_in(tmp_path / "returned.py", text)
     (row,) = [row for row in program.requested if row.kind == "result"]
     assert (sites.of(row, row.sharding.spec) is not None) == apart
+
+
+#: Two programs: the second's function is jitted where it is called, the first's by who knows what.
+TWO_PROGRAMS = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 4, "model": 2}
+
+
+def other(mesh):
+    f = jax.grad(lambda w: (w * w).sum())
+    return Program("other", jax.jit(f), ())
+
+
+def program(mesh):
+    def f(w, x):
+        return w - jax.grad(lambda w: ((x @ w) ** 2).mean())(w)
+
+    w = jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=NamedSharding(mesh, P("data", None)))
+    x = jax.ShapeDtypeStruct((8, 64), jnp.float32, sharding=NamedSharding(mesh, P("data", None)))
+    return Program("step", jax.jit(f), (w, x))
+"""
+
+
+def test_an_argument_is_donated_where_the_function_surely_is_jitted(tmp_path):
+    """The first place that may jit it was edited, another program's."""
+    file = tmp_path / "two.py"
+    file.write_text(TWO_PROGRAMS)
+
+    def build():
+        return resolve(f"{file}:program")
+
+    program = Inspection(build(), ("shardy",))
+    (proposal,) = donations(Workshop(program, build))
+    line = TWO_PROGRAMS.count("\n")
+    assert (proposal.edit.source.line, proposal.names) == (line, ("w",))
+    # What is edited elsewhere donates nothing.
+    candidate = FixCandidate((proposal,), None, Change(1.0))
+    assert not _is_donated(candidate, program)
+    ((splice,),) = proposal.write().values()
+    text = TWO_PROGRAMS[: splice.start] + splice.text + TWO_PROGRAMS[splice.end :]
+    edited = sites_in(tmp_path / "edited.py", text)[0]
+    assert _is_donated(candidate, edited)

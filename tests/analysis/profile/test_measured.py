@@ -182,6 +182,73 @@ def test_waiting_apart_from_moving(written):
     assert (sine.least, sine.most) == pytest.approx((10e-6, 30e-6))
 
 
+#: The same in a loop that runs until its data say so, and from two functions of one line.
+LOOPED = """HloModule jit_f, is_scheduled=true, entry_computation_layout={(f32[8]{0})->f32[8]{0}}, num_partitions=4
+
+FileNames
+1 "f.py"
+
+FunctionNames
+1 "f"
+2 "f.<lambda>"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=3 end_line=3 column=1 end_column=2}
+2 {file_name_id=1 function_name_id=2 line=3 end_line=3 column=4 end_column=5}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+2 {file_location_id=2 parent_frame_id=1}
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+
+%condition (c: f32[8]) -> pred[] {
+  %c = f32[8]{0} parameter(0)
+  %first = f32[1]{0} slice(%c), slice={[0:1]}
+  %number = f32[] bitcast(%first)
+  ROOT %positive = pred[] compare(%number, %number), direction=NE
+}
+
+%body (d: f32[8]) -> f32[8] {
+  %d = f32[8]{0} parameter(0)
+  %sine = f32[8]{0} sine(%d), metadata={op_name="jit(f)/while/body/sin" stack_frame_id=1}
+  ROOT %all-reduce = f32[8]{0} all-reduce(%sine), channel_id=1, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=%add, metadata={op_name="jit(f)/while/body/psum" stack_frame_id=2}
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  ROOT %while = f32[8]{0} while(%p), condition=%condition, body=%body
+}
+"""
+
+
+def test_a_loop_of_unknown_trips_sends_as_often_as_it_was_seen_to(written):
+    """Its bytes were those of one run, in the time of all."""
+    events = [
+        event
+        for device in range(4)
+        for turn in range(5)
+        for event in (
+            ("sine", device, 1, 40 * turn, 10),
+            ("all-reduce", device, 1, 40 * turn + 10, 20),
+        )
+    ]
+    (program,) = read_trace(written(space(events), with_program(LOOPED))).programs
+    measurement = measured(program, [Mesh.of({"data": 2, "model": 2})])
+    (collective,) = measurement.collectives
+    assert (collective.count, collective.sent) == (5, 5 * 32)
+    assert collective.bandwidth == pytest.approx(32 / 20e-6)
+    assert [row.sent for row in measurement.by_axes] == [5 * 32]
+    # One line of two functions is one row.
+    assert [(line.source.line, round(line.seconds * 1e6)) for line in measurement.by_line] == [
+        (3, 150)
+    ]
+
+
 @pytest.mark.libtpu
 def test_bandwidths_are_set_against_those_that_are_predicted(written):
     program, on = Inspection(resolve("mlp"), ["shardy"]), "tpu:v5e:2x4"
