@@ -53,6 +53,8 @@ _CHANGES = _EXCHANGES | {"dynamic-slice"}
 
 #: Instructions whose result is what they take, element for element, on the same device.
 _SAME = frozenset({*opcodes("unchanged"), "bitcast", *INLINE})
+#: CPUs compute bf16 in f32: what is communicated is converted, under the name that it has, or none.
+_CONVERSIONS = opcodes("type")
 
 #: Instructions that leave the elements of a value in its dimensions, all or a block of them.
 _CUT_OR_LAID_OUT = ("copy", "dynamic-slice")
@@ -283,8 +285,7 @@ class MadeFor:
             is_permuted: whether a permutation gives it: what puts that together with what devices
                 have, such as the edge of a block, is what it is for, and no form of it.
         """
-        # CPUs compute bf16 in f32: what was gathered is converted, under the name that it has.
-        forms = {*_FORMS, "convert"} - (_JOINING if is_permuted else frozenset())
+        forms = (_FORMS | _CONVERSIONS) - (_JOINING if is_permuted else frozenset())
         passes = self.passing(key, forms)
         return self.flow.forward(ValuePlace(computation.name, value.name), passes)
 
@@ -296,8 +297,8 @@ class MadeFor:
         key: frozenset[object],
     ) -> WalkEnds:
         """What makes the value that a collective communicates; of several joined, this one."""
-        # An op makes what it sums: what that is made of is no form of it. CPUs compute bf16 in f32.
-        passes = self.passing(key, {*_FORMS, "convert"}.difference(_SUMS))
+        # An op makes what it sums: what that is made of is no form of it.
+        passes = self.passing(key, (_FORMS | _CONVERSIONS).difference(_SUMS))
 
         def is_moved(instruction: Instruction) -> bool:
             return self.is_move(instruction) or passes(instruction)
@@ -383,7 +384,7 @@ class MadeFor:
             return "permuted"
 
         def passes(instruction: Instruction) -> bool:
-            return instruction.base in _FORMS - _EXCHANGES
+            return self.is_form(instruction) or instruction.base in _FORMS - _EXCHANGES
 
         places = self.places(computation, collective, value)
         ends = self.flow.backward(places, passes).instructions
@@ -402,7 +403,7 @@ class MadeFor:
 
         XLA may also cut them or move them on, be it before or after.
         """
-        after = self.flow.forward(ValuePlace(computation.name, value.name), _is_form)
+        after = self.flow.forward(ValuePlace(computation.name, value.name), self.is_form)
         cuts = _MOVES | {"dynamic-slice"}
         goes_on = any(
             end.base in cuts and self.may_be_named_alike(end, value) for end in after.instructions
@@ -444,12 +445,12 @@ class MadeFor:
     ) -> tuple[Instruction, ...]:
         """What takes a value behind its forms of these names, or of none."""
         # Moves that XLA makes of several others are laid out under the same name, or none.
-        forms = _FORMS - _MOVES - {"dynamic-slice"}
+        forms = (_FORMS | _CONVERSIONS) - _MOVES - {"dynamic-slice"}
         is_same = self.passing(key, forms)
 
         def passes(instruction: Instruction) -> bool:
             is_form = instruction.opcode in forms and is_same(instruction)
-            return is_form or _is_form(instruction)
+            return is_form or self.is_form(instruction)
 
         place = ValuePlace(computation.name, value.name)
         return self.flow.forward(place, passes).instructions
@@ -467,7 +468,7 @@ class MadeFor:
     ) -> tuple[Instruction, ...]:
         """What makes the blocks that a collective takes."""
         places = self.places(computation, collective, value)
-        return self.flow.backward(places, _is_form).instructions
+        return self.flow.backward(places, self.is_form).instructions
 
     def gathered_before(
         self, computation: Computation, collective: Instruction, value: Instruction
@@ -475,7 +476,7 @@ class MadeFor:
         """The all-gather whose result, in whatever form, this one gathers further; else empty."""
 
         def passes(instruction: Instruction) -> bool:
-            return instruction.base in _FORMS - _MOVES
+            return self.is_form(instruction) or instruction.base in _FORMS - _MOVES
 
         ends = self.flow.backward(self.places(computation, collective, value), passes)
         before = ends.instructions if not ends.boundary else ()
@@ -506,6 +507,11 @@ class MadeFor:
 
         return passes
 
+    def is_form(self, instruction: Instruction) -> bool:
+        """Whether its result is what it takes, element for element, on the same device."""
+        is_own = instruction.opcode in _CONVERSIONS and not self.is_named(instruction)
+        return is_own or instruction.opcode in _SAME
+
     def is_named(self, instruction: Instruction) -> bool:
         """Whether an instruction says what op it was made from."""
         if self.tags:
@@ -526,11 +532,6 @@ class MadeFor:
                 path for instruction in instructions for path in self.tags.get(instruction.name, ())
             )
         )
-
-
-def _is_form(instruction: Instruction) -> bool:
-    """Whether its result is what it takes, element for element, on the same device."""
-    return instruction.opcode in _SAME
 
 
 def is_partial(pairs: str) -> bool:
