@@ -205,7 +205,7 @@ class RecordedProgram:
     @property
     def is_eager(self) -> bool:
         """Whether it is one op of a `shard_map` outside of jit: each is a function without name."""
-        return self.defined is None and self.name.strip("_<>") == "unnamed_function"
+        return self.defined is None and self.name.strip("_<>") in _UNNAMED
 
     @property
     def function(self) -> tuple[str, Line | None]:
@@ -228,6 +228,8 @@ class RecordedProgram:
 
 
 _SHOWN_ARGUMENTS = 4
+#: What JAX calls a function without a name: the second before JAX 0.9.
+_UNNAMED = frozenset({"unnamed_function", "unnamed_wrapped_function"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

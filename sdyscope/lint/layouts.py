@@ -20,7 +20,7 @@ _WORTH = 0.05
 #: What works on whole dimensions or takes their elements by index, instead of a sum of parts.
 _WHOLE = frozenset(
     {
-        *("cholesky", "eig", "eigh", "fft", "lu", "qr", "sort", "svd", "top_k"),
+        *("cholesky", "eig", "eigh", "fft", "lu", "qr", "sort", "svd", "top_k", "triangular_solve"),
         *("dynamic_slice", "dynamic_update_slice", "gather", "scatter"),
     }
 )

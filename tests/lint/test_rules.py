@@ -105,10 +105,14 @@ def test_what_a_product_contracts_already_is_not_advised():
             "dynamic_update_slice",
             lambda x, at: jax.lax.dynamic_update_slice(x * 2, jnp.ones((250, 8)), (0, at)),
         ),
+        (
+            "triangular_solve",
+            lambda x, at: jax.lax.linalg.triangular_solve(jnp.eye(512), x.T * 2, left_side=True),
+        ),
     ],
 )
 def test_what_works_on_a_whole_dimension_is_not_said_to_contract_it(op, works):
-    """A Fourier transform, or a write, along the dimension that is gathered for it."""
+    """A Fourier transform, a write or a solver, along the dimension that is gathered for it."""
     arguments = lint_cases.array((250, 512), None, "data"), lint_cases.array((), dtype=jnp.int32)
     outcome = linted(lint_cases.program(works, *arguments), select=["layout-copied"], compiled=True)
     assert [finding.tensor.rpartition("/")[2] for finding in outcome.findings] == [op]

@@ -53,6 +53,8 @@ _CHANGES = _EXCHANGES | {"dynamic-slice"}
 
 #: Instructions whose result is what they take, element for element, on the same device.
 _SAME = frozenset({*opcodes("unchanged"), "bitcast", *INLINE})
+#: CPUs compute bf16 in f32: what is communicated is converted, under the name that it has, or none.
+_CONVERSIONS = opcodes("type")
 
 #: Instructions that leave the elements of a value in its dimensions, all or a block of them.
 _CUT_OR_LAID_OUT = ("copy", "dynamic-slice")
@@ -291,14 +293,13 @@ class MadeFor:
             is_permuted: whether a permutation gives it: what puts that together with what devices
                 have, such as the edge of a block, is what it is for, and no form of it.
         """
-        # CPUs compute bf16 in f32: what was gathered is converted, under the name that it has.
-        forms = {*_FORMS, "convert"} - (_JOINING if is_permuted else frozenset())
+        forms = (_FORMS | _CONVERSIONS) - (_JOINING if is_permuted else frozenset())
         return self.flow.forward(sent.given, self.passing(key, forms))
 
     def makers(self, sent: SentTensor, key: frozenset[object]) -> WalkEnds:
         """What makes the value that a collective communicates; of several joined, this one."""
-        # An op makes what it sums: what that is made of is no form of it. CPUs compute bf16 in f32.
-        passes = self.passing(key, {*_FORMS, "convert"}.difference(_SUMS))
+        # An op makes what it sums: what that is made of is no form of it.
+        passes = self.passing(key, (_FORMS | _CONVERSIONS).difference(_SUMS))
 
         def is_moved(instruction: Instruction) -> bool:
             return self.is_move(instruction) or passes(instruction)
@@ -364,7 +365,7 @@ class MadeFor:
             return "permuted"
 
         def passes(instruction: Instruction) -> bool:
-            return instruction.base in _FORMS - _EXCHANGES
+            return self.is_form(instruction) or instruction.base in _FORMS - _EXCHANGES
 
         ends = self.flow.backward(sent.taken, passes).instructions
         return "exchanged" if any(each.base in _EXCHANGES for each in ends) else ""
@@ -380,7 +381,7 @@ class MadeFor:
 
         XLA may also cut them or move them on, be it before or after.
         """
-        after = self.flow.forward(sent.given, _is_form)
+        after = self.flow.forward(sent.given, self.is_form)
         cuts = _MOVES | {"dynamic-slice"}
         goes_on = any(
             end.base in cuts and self.may_be_named_alike(end, sent.value)
@@ -419,14 +420,12 @@ class MadeFor:
     def _ends_behind(self, sent: SentTensor, key: frozenset[object]) -> tuple[Instruction, ...]:
         """What takes a value behind its forms of these names, or of none."""
         # Moves that XLA makes of several others are laid out under the same name, or none.
-        forms = _FORMS - _MOVES - {"dynamic-slice"}
+        forms = (_FORMS | _CONVERSIONS) - _MOVES - {"dynamic-slice"}
         is_same = self.passing(key, forms)
 
         def passes(instruction: Instruction) -> bool:
-            # Where a compiler has no such arithmetic, it moves a value as another type.
-            is_between = instruction.opcode == "convert" and not self.is_named(instruction)
-            is_form = is_between or instruction.opcode in forms
-            return (is_form and is_same(instruction)) or _is_form(instruction)
+            is_form = instruction.opcode in forms and is_same(instruction)
+            return is_form or self.is_form(instruction)
 
         return self.flow.forward(sent.given, passes).instructions
 
@@ -440,13 +439,13 @@ class MadeFor:
 
     def ends_before(self, sent: SentTensor) -> tuple[Instruction, ...]:
         """What makes the blocks that a collective takes."""
-        return self.flow.backward(sent.taken, _is_form).instructions
+        return self.flow.backward(sent.taken, self.is_form).instructions
 
     def gathered_before(self, sent: SentTensor) -> str:
         """The all-gather whose result, in whatever form, this one gathers further; else empty."""
 
         def passes(instruction: Instruction) -> bool:
-            return instruction.base in _FORMS - _MOVES
+            return self.is_form(instruction) or instruction.base in _FORMS - _MOVES
 
         ends = self.flow.backward(sent.taken, passes)
         before = ends.instructions if not ends.boundary else ()
@@ -471,6 +470,11 @@ class MadeFor:
 
         return passes
 
+    def is_form(self, instruction: Instruction) -> bool:
+        """Whether its result is what it takes, element for element, on the same device."""
+        is_own = instruction.opcode in _CONVERSIONS and not self.is_named(instruction)
+        return is_own or instruction.opcode in _SAME
+
     def is_named(self, instruction: Instruction) -> bool:
         """Whether an instruction says what op it was made from."""
         if self.tags:
@@ -491,11 +495,6 @@ class MadeFor:
                 path for instruction in instructions for path in self.tags.get(instruction.name, ())
             )
         )
-
-
-def _is_form(instruction: Instruction) -> bool:
-    """Whether its result is what it takes, element for element, on the same device."""
-    return instruction.opcode in _SAME
 
 
 def is_partial(pairs: str) -> bool:

@@ -19,7 +19,8 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding
 
-_ARGUMENT_GROUP = re.compile(r"[^\[.(]+")
+#: Each tree that a function takes as `*args` is an argument of its own.
+_ARGUMENT_GROUP = re.compile(r"args\[\d+\](?=[\[.(])|[^\[.(]+")
 _RESULT_GROUP = re.compile(r"[^\[.(]*(?:\[[^\]]*\])?")
 
 
@@ -157,7 +158,7 @@ def _bytes(shape: Sequence[int], dtype: str) -> int:
 
 
 def group_of(name: str, kind: str) -> str:
-    """The top-level argument or result that a pytree path belongs to: `params`, `result[0]`."""
+    """The argument or result that a pytree path belongs to: `params`, `args[0]`, `result[0]`."""
     group = (_ARGUMENT_GROUP if kind == "argument" else _RESULT_GROUP).match(name)
     return group[0] if group and group[0] else kind
 

@@ -129,7 +129,7 @@ class _Causes:
                 disagreement(
                     "its sharding",
                     f"{origin.value} is {origin.before}",
-                    map(self.text, given),
+                    (layout_text(self.mesh, each) for each in given),
                 ),
             )
         if origin.after is not None:
@@ -139,7 +139,7 @@ class _Causes:
                     "the sharding required",
                     f"{origin.value} is required as {origin.after}",
                     (
-                        f"it arrives as {self.text(blocks)}"
+                        f"it arrives as {layout_text(self.mesh, blocks)}"
                         for way in on_it
                         for blocks in self.arrived(origin, way)
                     ),
@@ -330,52 +330,7 @@ class _Causes:
                 return None
             dims = [list(dim.axes) for dim in spec.dim_shardings]
         dims += [[]] * (rank - len(dims))
-        return self.over(dims)
-
-    def over(self, dims: Sequence[Sequence[AxisRef]]) -> Blocks:
-        """The blocks that devices have of dimensions over some axes."""
-        sizes = self.mesh.shape
-        rows: dict[int, list[int]] = {}
-        for place, device in enumerate(self.mesh.devices()):
-            coordinates, rest = {}, place
-            for name in reversed(list(sizes)):
-                rest, coordinates[name] = divmod(rest, sizes[name])
-            row = []
-            for axes in dims:
-                block = 0
-                for axis in axes:
-                    pre, size = 1, sizes[axis.name]
-                    if (part := axis.sub_axis_info) is not None:
-                        pre, size = part.pre_size, part.size
-                    after = sizes[axis.name] // (pre * size)
-                    block = block * size + coordinates[axis.name] // after % size
-                row.append(block)
-            rows[device] = row
-        return _rows([rows[device] for device in sorted(rows)])
-
-    def text(self, blocks: Blocks | None) -> str:
-        """A layout as axes of the mesh where some have it, else as its blocks."""
-        if blocks is None:
-            return "not known"
-        dims: list[tuple[str, ...]] = []
-        for dim in range(len(blocks[0])):
-            column = _rows([[row[dim]] for row in blocks])
-            axes = next(
-                (
-                    names
-                    for count in range(len(self.mesh.shape) + 1)
-                    for names in permutations(self.mesh.shape, count)
-                    if self.over([[AxisRef(name) for name in names]]) == column
-                ),
-                None,
-            )
-            if axes is None:
-                return f"blocks {blocks}"
-            dims.append(axes)
-        try:
-            return str(PartitionSpec(tuple(dims)))
-        except ValueError:
-            return f"blocks {blocks}"
+        return _over(self.mesh, dims)
 
 
 def _best(verdicts: Iterable[_Verdict]) -> _Verdict:
@@ -392,3 +347,56 @@ def _is_unreduced(spec: Spec) -> bool:
     if isinstance(spec, TensorSharding):
         return bool(spec.unreduced_axes)
     return isinstance(spec, PartitionSpec) and bool(spec.unreduced)
+
+
+def _over(mesh: Mesh, dims: Sequence[Sequence[AxisRef]]) -> Blocks:
+    """The blocks that devices have of dimensions over some axes."""
+    sizes = mesh.shape
+    rows: dict[int, list[int]] = {}
+    for place, device in enumerate(mesh.devices()):
+        coordinates, rest = {}, place
+        for name in reversed(list(sizes)):
+            rest, coordinates[name] = divmod(rest, sizes[name])
+        row = []
+        for axes in dims:
+            block = 0
+            for axis in axes:
+                pre, size = 1, sizes[axis.name]
+                if (part := axis.sub_axis_info) is not None:
+                    pre, size = part.pre_size, part.size
+                after = sizes[axis.name] // (pre * size)
+                block = block * size + coordinates[axis.name] // after % size
+            row.append(block)
+        rows[device] = row
+    return _rows([rows[device] for device in sorted(rows)])
+
+
+def layout_text(mesh: Mesh, blocks: Blocks | None) -> str:
+    """A layout as axes of the mesh where some have it, else as its blocks.
+
+    Args:
+        mesh: the mesh; its axes of size 1 split nothing.
+        blocks: of each device the block that it has of each dimension.
+    """
+    if blocks is None:
+        return "not known"
+    dims: list[tuple[str, ...]] = []
+    split = [axis.name for axis in mesh.axes if axis.size > 1]
+    for dim in range(len(blocks[0])):
+        column = _rows([[row[dim]] for row in blocks])
+        axes = next(
+            (
+                names
+                for count in range(len(split) + 1)
+                for names in permutations(split, count)
+                if _over(mesh, [[AxisRef(name) for name in names]]) == column
+            ),
+            None,
+        )
+        if axes is None:
+            return f"blocks {blocks}"
+        dims.append(axes)
+    try:
+        return str(PartitionSpec(tuple(dims)))
+    except ValueError:
+        return f"blocks {blocks}"

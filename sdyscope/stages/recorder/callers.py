@@ -627,14 +627,12 @@ def jitted_line() -> Place | None:
     """Where the function stands that JAX is lowering right now, read off Python's stack.
 
     JAX itself has no line of an object that is called, nor of a `functools.partial` in a
-    `shard_map`.
+    `shard_map`. An op of a `shard_map` outside of jit is JAX's own, whatever it is in.
     """
     frames = itertools.dropwhile(lambda frame: not is_of(frame, ("jax",)), _frames())
-    for function in _jitted(itertools.takewhile(lambda frame: is_of(frame, ("jax",)), frames)):
-        place = _defined(function)
-        if place is not None and not of_package(place[0], "jax"):
-            return place
-    return None
+    functions = _jitted(itertools.takewhile(lambda frame: is_of(frame, ("jax",)), frames))
+    place = next(map(_defined, functions), None)
+    return None if place is None or of_package(place[0], "jax") else place
 
 
 def _defined(function: Any) -> Place | None:

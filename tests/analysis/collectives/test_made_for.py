@@ -384,6 +384,22 @@ ROOT %d = bf16[8,4]{{1,0}} multiply(%k, %k), metadata={{op_name="jit(f)/mul"}}
     assert only(lines).moved_on is cut
 
 
+def test_what_is_cut_behind_a_gather_that_a_cpu_makes_in_f32() -> None:
+    """The conversion back to bf16 has no name, and is no op of the program."""
+    lines = f"""
+%p = bf16[4,8]{{1,0}} parameter(0)
+%o = s32[] parameter(1)
+%n = bf16[4,8]{{1,0}} negate(%p), metadata={{op_name="jit(f)/neg"}}
+%c = f32[4,8]{{1,0}} convert(%n)
+%g = f32[8,8]{{1,0}} all-gather(%c), {GROUPS}, dimensions={{0}}, {GENERATED}, metadata={{op_name="jit(f)/neg"}}
+%b = bf16[8,8]{{1,0}} convert(%g)
+%k = bf16[4,8]{{1,0}} dynamic-slice(%b, %o, %o), dynamic_slice_sizes={{4,8}}, metadata={{op_name="jit(f)/mul"}}
+ROOT %d = bf16[4,8]{{1,0}} multiply(%k, %k), metadata={{op_name="jit(f)/mul"}}
+"""
+    part = only(lines)
+    assert (part.named_after, part.moved_on) == ("value", True)
+
+
 @pytest.mark.parametrize(("exchanged_for", "moved_on"), [("add", True), ("sub", False)])
 def test_what_is_exchanged_behind_a_gather_for_the_op_that_takes_it(
     exchanged_for: str, moved_on: bool

@@ -8,6 +8,7 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from sdyscope.analysis.memory.held import group_of
 from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Program
 from sdyscope.hardware.names import parse_hardware
@@ -28,6 +29,19 @@ def memory(fun, *args, partitioner="shardy"):
 
 def held(found, name):
     return next(one for one in found.tensors if one.name == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        ("params['w']", "params"),
+        ("args[0].layers[1].weight", "args[0]"),  # a model, given beside the batch as `*args`
+        ("args[0][2]", "args[0]"),
+        ("args[1]", "args"),
+    ],
+)
+def test_trees_given_as_star_args_are_arguments_of_their_own(name, group):
+    assert group_of(name, "argument") == group
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from sdyscope.analysis.verify.required import layout_text
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
@@ -165,3 +166,13 @@ def test_of_what_is_no_sum_each_device_s_own_result_is_gathered(partitioner):
     assert values.compared
     assert not ops.disagreements
     assert not values.disagreements
+
+
+def test_layouts_are_told_by_the_axes_that_split_something():
+    """MaxText's mesh has twelve axes, most of them of size 1: their orders are too many to try."""
+    single = {f"axis{number}": 1 for number in range(10)}
+    mesh = Mesh.of({**single, "stage": 2, "fsdp": 4})
+    blocks = [[0, device] for device in (0, 1, 2, 3, 0, 1, 2, 3)]
+    assert layout_text(mesh, blocks) == "P(None, 'fsdp')"
+    halves = [[0, device] for device in (0, 0, 1, 1, 0, 0, 1, 1)]
+    assert layout_text(mesh, halves) == f"blocks {halves}"
