@@ -19,7 +19,7 @@ from sdyscope.values.mesh import AxisRef, Mesh
 #: Another order has to take at most so much of the time to be worth a word.
 WORTH = 0.8
 
-#: A mesh with more axes has more orders than are looked at.
+#: A mesh with more axes that split anything has more orders than are looked at.
 _MOST_AXES = 5
 
 
@@ -59,7 +59,8 @@ def best_order(
 ) -> tuple[OrderCost, OrderCost] | None:
     """What the order of a mesh's axes costs, and what the best order would; None where unknown.
 
-    The same bytes over the same axes are taken for every order.
+    The same bytes over the same axes are taken for every order. Axes of size 1 stay where they are:
+    no device is told apart by them.
 
     Args:
         sent: bytes that a device sends over each set of axes.
@@ -67,10 +68,14 @@ def best_order(
         topology: where devices stand.
         chip: what they are.
     """
-    if mesh.device_ids is not None or len(mesh.axes) > _MOST_AXES:
+    places = [place for place, axis in enumerate(mesh.axes) if axis.size > 1]
+    if mesh.device_ids is not None or len(places) > _MOST_AXES:
         return None
     costs: list[OrderCost] = []
-    for order in itertools.permutations(mesh.axes):
+    for taken in itertools.permutations(places):
+        order = list(mesh.axes)
+        for place, other_place in zip(places, taken, strict=True):
+            order[place] = mesh.axes[other_place]
         other = Mesh(tuple(order))
         seconds = 0.0
         for names, count in sent.items():
