@@ -64,7 +64,11 @@ def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple
     help="Explain one rule; `sdyscope explain` explains a value.",
 )
 @click.option(
-    "--all", "everything", is_flag=True, help="In a recorded run, also check JAX's own functions."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="In a recorded run, also check JAX's own functions, and single ops of a shard_map that "
+    "is called outside of jit.",
 )
 @options.strict
 @options.json("lint.document:Lint")
@@ -103,7 +107,9 @@ def command(
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs
     from sdyscope.terminal.answer import print_answer
+    from sdyscope.terminal.messages import tell
     from sdyscope.views import lint
+    from sdyscope.words.counts import counted
 
     if explain is not None or list_rules:
         rules = [rule(explain)] if explain is not None else chosen_rules(select, ignore)
@@ -125,7 +131,12 @@ def command(
         raise TargetError("--no-compile compiles for no hardware.", hint="Leave one of them out.")
     subject = opening.Opening(target, mesh, settings, module, rerun)
     opened = subject.opened(subject.under(partitioner)).with_mesh(mesh)
-    programs = opened.programs if everything else opened.own
+    programs = opened.programs if everything else opened.whole
+    if left := 0 if everything else len(opened.own) - len(programs):
+        tell(
+            f"note: {counted(left, 'op')} of shard_maps outside of jit, each compiled alone, "
+            f"{'is' if left == 1 else 'are'} left out; --all looks at them, too."
+        )
     if not programs:
         raise opened.unread[0].error
 

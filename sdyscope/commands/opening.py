@@ -81,6 +81,17 @@ class Opened:
         )
 
     @property
+    def whole(self) -> tuple[Inspection, ...]:
+        """Of these the programs that are not a single op each, if there are.
+
+        So are the ops of a `shard_map` that is called outside of jit: what one is given is the
+        result of another, which nobody shards but the map.
+        """
+        known = self.record.own if self.record else ()
+        eager = {recorded.label for recorded in known if recorded.is_eager}
+        return tuple(program for program in self.own if program.name not in eager) or self.own
+
+    @property
     def lowered(self) -> Opened:
         """Of a directory the modules alone; what was compiled already can't be read as one."""
         from sdyscope.facts.compiled import Compiled

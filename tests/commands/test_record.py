@@ -720,6 +720,20 @@ def test_ops_of_shard_maps_outside_of_jit_are_one_row(tmp_path, monkeypatch, sdy
     assert re.search(r"^_unnamed_\w+\.1 ", sdyscope("show", "run", "--all").out, re.M)
 
 
+def test_lint_leaves_single_ops_of_shard_maps_alone(tmp_path, monkeypatch, sdyscope):
+    """What one is given nobody shards but the map: there was advice on `args[1]` of each."""
+    monkeypatch.chdir(tmp_path)
+    jitted = "jax.jit(lambda a: double(a).sum())(jnp.ones((16, 4)))\n"
+    (tmp_path / "eager.py").write_text(EAGER + jitted)
+    words = [sys.executable, "-m", "sdyscope", "record", "-o", "run", "--", "eager.py"]
+    subprocess.run(words, check=True, capture_output=True)
+    done = sdyscope("lint", "run", "--no-compile")
+    assert "ops of shard_maps outside of jit, each compiled alone, are left out" in done.err
+    assert "_unnamed_" not in done.out
+    everything = sdyscope("lint", "run", "--no-compile", "--all", "--json").document("lint")
+    assert any("_unnamed_" in program["name"] for program in everything["programs"])
+
+
 ASKING = """
 import jax, jax.numpy as jnp
 from jax.experimental.custom_partitioning import custom_partitioning
