@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -28,25 +28,37 @@ def first_argument(source: Source, span: Span) -> list[Splice]:
     return without_call(source, _call(source, span))
 
 
-def constrained_value(source: Source, call: cst.Call) -> cst.BaseExpression:
+def constrained_value(
+    source: Source, call: cst.Call, others: Iterable[Source] = ()
+) -> cst.BaseExpression:
     """What a call constrains: its first argument, unless its function returns that of another.
 
-    As of ``constrain(mesh, x, "data")``, whose function in the same file returns
-    ``with_sharding_constraint(x, ...)``.
+    As of ``constrain(mesh, x, "data")``, whose function returns ``with_sharding_constraint(x,
+    ...)``.
+
+    Args:
+        source: the file that the call is in.
+        call: the call.
+        others: other files that its function may be in.
     """
     name = last_name(call.func)
     functions = [
-        node
-        for node in source.nodes()
+        (each, node)
+        for each in (source, *others)
+        for node in each.nodes()
         if isinstance(node, cst.FunctionDef) and node.name.value == name
     ]
-    if len(functions) != 1 or not isinstance(call.func, cst.Name):
+    if len(functions) != 1:
         return call.args[0].value
-    given = functions[0].params
+    file, function = functions[0]
+    is_method = any(isinstance(each, cst.ClassDef) for each in file.parents(function))
+    if is_method or not (isinstance(call.func, cst.Name) or file is not source):
+        return call.args[0].value
+    given = function.params
     parameters = [each.name.value for each in (*given.posonly_params, *given.params)]
-    for node in source.nodes():
-        around = (each for each in source.parents(node) if isinstance(each, cst.FunctionDef))
-        if not isinstance(node, cst.Return) or next(around, None) is not functions[0]:
+    for node in file.nodes():
+        around = (each for each in file.parents(node) if isinstance(each, cst.FunctionDef))
+        if not isinstance(node, cst.Return) or next(around, None) is not function:
             continue
         value = node.value
         first = value.args[0].value if isinstance(value, cst.Call) and value.args else None
@@ -61,14 +73,14 @@ def constrained_value(source: Source, call: cst.Call) -> cst.BaseExpression:
     return call.args[0].value
 
 
-def without_constraint(source: Source, span: Span) -> list[Splice]:
-    """A call replaced by what it constrains.
+def without_constraint(source: Source, span: Span, others: Iterable[Source] = ()) -> list[Splice]:
+    """A call replaced by what it constrains; arguments as of ``constrained_value``.
 
     Raises:
         TargetError: there is no call.
     """
     call = _call(source, span)
-    return without_call(source, call, constrained_value(source, call))
+    return without_call(source, call, constrained_value(source, call, others))
 
 
 def without_call(

@@ -60,6 +60,23 @@ def test_a_constraint_gives_way_to_what_it_constrains(helper, call, then):
     text = f"{helper}y = {call}\n"
     edited = spliced(text, without_constraint(Source("m.py", text), span(text, call)))
     assert edited == f"{helper}y = {then}\n"
+    # So is one in another file, by whatever name its module has.
+    for prefix in ("", "utils."):
+        text = f"y = {prefix}{call}\n"
+        where = span(text, f"{prefix}{call}")
+        others = [Source("utils.py", helper)]
+        edited = spliced(text, without_constraint(Source("m.py", text), where, others))
+        assert edited == f"y = {then}\n"
+
+
+def test_a_method_that_constrains_keeps_its_first_argument():
+    """Its own first parameter is no argument of the call."""
+    helper = "class M:\n    def c(self, x, s):\n        return wsc(x, s)\n"
+    text = "y = model.c(a, s)\n"
+    others = [Source("utils.py", helper)]
+    source = Source("m.py", text)
+    edited = spliced(text, without_constraint(source, span(text, "model.c(a, s)"), others))
+    assert edited == "y = a\n"
 
 
 def test_a_sum_is_scattered():

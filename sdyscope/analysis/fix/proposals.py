@@ -23,7 +23,7 @@ from sdyscope.facts.sharded import requested_sharding
 from sdyscope.graph import OpGraph
 from sdyscope.patches.jit import JitSite, jit_sites
 from sdyscope.patches.rewrites import constrained_value, without_constraint
-from sdyscope.patches.source import Span, Splice
+from sdyscope.patches.source import Source, Span, Splice
 from sdyscope.patches.specs import SpecLiteral, spec_literals
 from sdyscope.stages.edited.arguments import argument_positions, argument_shardings
 from sdyscope.stages.propagated.annotate import (
@@ -196,10 +196,15 @@ class ConstraintSite:
         return call
 
     @property
+    def _others(self) -> list[Source]:
+        """The other files, of which one may have the function that constrains."""
+        return self.workshop.sources(without=self.span.file)
+
+    @property
     def value_text(self) -> str:
         """What is constrained, as it is written."""
         source = self.workshop.source(self.span.file)
-        return source.on_one_line(constrained_value(source, self._call))
+        return source.on_one_line(constrained_value(source, self._call, self._others))
 
     def dropped(self, weight: float = 0.0) -> Proposal:
         """The edit after which the compiler decides."""
@@ -253,7 +258,7 @@ class ConstraintSite:
 
     def _write_dropped(self) -> Splices:
         source = self.workshop.source(self.span.file)
-        return {self.span.file: without_constraint(source, self.span)}
+        return {self.span.file: without_constraint(source, self.span, self._others)}
 
     def _write_changed(self, spec: PartitionSpec) -> Splices:
         source, call = self.workshop.source(self.span.file), self._call
@@ -400,11 +405,10 @@ def _where_jitted(
     Where it is sure of some that they jit it, others of which it is not are left alone.
     """
     defined = workshop.program.defined_at
-    sources = {file: workshop.source(file) for file in workshop.files}
     sites = [
         (file, site)
-        for file, source in sources.items()
-        for site in jit_sites(source, [each for name, each in sources.items() if name != file])
+        for file in workshop.files
+        for site in jit_sites(workshop.source(file), workshop.sources(without=file))
         if site.may_jit(defined) and not site.is_shared
     ]
     sure = [] if defined is None else [each for each in sites if each[1].function]

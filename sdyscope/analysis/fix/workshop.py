@@ -80,6 +80,11 @@ class Workshop:
         unique = {os.path.realpath(file): file for file in files if self.editable(file)}
         return tuple(unique.values())
 
+    def sources(self, *, without: str) -> list[Source]:
+        """The ``files``, but for one."""
+        own = os.path.realpath(without)
+        return [self.source(file) for file in self.files if os.path.realpath(file) != own]
+
     @cached_property
     def configurations(self) -> Mapping[str, str]:
         """The text of each of the author's configuration files that the program reads."""
