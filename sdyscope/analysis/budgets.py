@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
@@ -196,7 +197,11 @@ class _Limit:
 
 
 def communication_spent(
-    budgets: Budgets, collectives: Collectives, partitioner: Partitioner | None
+    budgets: Budgets,
+    collectives: Collectives,
+    partitioner: Partitioner | None,
+    *,
+    strict: bool = True,
 ) -> Iterator[Spent]:
     """What the collectives of a step come to, by limit.
 
@@ -204,18 +209,20 @@ def communication_spent(
         budgets: the limits.
         collectives: the collectives; with origins, a finding says why they are there.
         partitioner: under which the program was compiled.
+        strict: whether a limit that may be exceeded is more than worth a note.
     """
+    spent = partial(_collectives_spent, among=collectives, strict=strict)
     for number, limit in enumerate(budgets.communication):
         covered = [collective for collective in collectives.collectives if limit.covers(collective)]
         where: LimitPath = ("communication", number)
         if limit.bytes is not None:
             path = (*where, "bytes")
             bytes_ = _Limit(path, limit.subject, "bytes", partitioner, limit.bytes)
-            yield _collectives_spent(bytes_, covered, collectives)
+            yield spent(bytes_, covered)
         if limit.count is not None:
             path = (*where, "count")
             count = _Limit(path, limit.subject, "collectives", partitioner, limit.count)
-            yield _collectives_spent(count, covered, collectives)
+            yield spent(count, covered)
     if budgets.unlisted is not None:
         rest = [
             collective
@@ -225,13 +232,15 @@ def communication_spent(
         subject = BudgetSubject("unlisted")
         path = ("unlisted-communication",)
         unlisted = _Limit(path, subject, "bytes", partitioner, budgets.unlisted)
-        yield _collectives_spent(unlisted, rest, collectives)
+        yield spent(unlisted, rest)
 
 
 _Amount: TypeAlias = tuple[int, Collective, Part]
 
 
-def _collectives_spent(limit: _Limit, covered: Sequence[Collective], among: Collectives) -> Spent:
+def _collectives_spent(
+    limit: _Limit, covered: Sequence[Collective], among: Collectives, *, strict: bool
+) -> Spent:
     if limit.unit == "bytes":
         used = sum(collective.sent for collective in covered)
         parts = [
@@ -242,7 +251,7 @@ def _collectives_spent(limit: _Limit, covered: Sequence[Collective], among: Coll
     else:
         used = sum(collective.count for collective in covered)
         parts = [(collective.count, collective, collective.largest) for collective in covered]
-    findings = list(_uncertain(limit, covered, among))
+    findings = list(_uncertain(limit, covered, among, strict=strict))
     if used > limit.allowed:
         fact = OverCommunication(limit.unit, used, limit.allowed, tuple(_amounts(parts)))
         findings.append(limit.over("over-communication", fact, _first_source(parts)))
@@ -268,15 +277,16 @@ def _amounts(parts: Sequence[_Amount]) -> list[Amount]:
 
 
 def _uncertain(
-    limit: _Limit, covered: Sequence[Collective], among: Collectives
+    limit: _Limit, covered: Sequence[Collective], among: Collectives, *, strict: bool
 ) -> Iterator[Observation]:
     """What the count is not sure of."""
+    severity: Severity = "warning" if strict else "note"
     unknown = sum(collective.unknown_trips for collective in covered)
     if unknown:
-        yield limit.uncertain(CountedOnce(unknown), "note")
+        yield limit.uncertain(CountedOnce(unknown), severity)
     no_axes = sum(collective.axes is None for collective in covered) if limit.subject.axis else 0
     if no_axes:
-        yield limit.uncertain(OverUnknownAxes(no_axes), "note")
+        yield limit.uncertain(OverUnknownAxes(no_axes), severity)
     if among.not_understood_count:
         yield limit.uncertain(UnreadLines(among.not_understood_count))
 

@@ -264,7 +264,7 @@ def _budgets(config: Config, target: Target, inspection: Inspection) -> Done:
     _check_axes(config, target, budgets, inspection)
     spent: list[Spent] = []
     for partitioner in inspection.compiled_under:
-        spent += _spent(budgets, inspection, partitioner, target.on)
+        spent += _spent(target, budgets, inspection, partitioner)
     entries: list[PlacedFinding] = []
     for each in spent:
         written = config.limit_place(target, each.limit)
@@ -277,15 +277,16 @@ def _budgets(config: Config, target: Target, inspection: Inspection) -> Done:
 
 
 def _spent(
-    budgets: Budgets, inspection: Inspection, partitioner: Partitioner | None, on: str | None
+    target: Target, budgets: Budgets, inspection: Inspection, partitioner: Partitioner | None
 ) -> Iterator[Spent]:
+    on, strict = target.on, target.strict
     if budgets.limits_communication:
         collectives = inspection.collectives(partitioner, on, origins=False)
-        spent = list(communication_spent(budgets, collectives, partitioner))
+        spent = list(communication_spent(budgets, collectives, partitioner, strict=strict))
         if any(limit.findings for limit in spent):
             # Why they are there is only looked for where there are too many.
             collectives = inspection.collectives(partitioner, on)
-            spent = list(communication_spent(budgets, collectives, partitioner))
+            spent = list(communication_spent(budgets, collectives, partitioner, strict=strict))
         yield from spent
     if budgets.limits_memory:
         memory = inspection.memory(partitioner, on)
