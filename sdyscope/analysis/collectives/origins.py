@@ -627,6 +627,7 @@ class _Search:
                 needs = [need for need in needs if self.may_be(need, ops, transfer)] or needs
                 if not needs and (before := self.without_needs(ops, transfer)):
                     return before
+                needs = self.constrained_closer(needs, ops, transfer) or needs
             if needs:
                 return self.of_needs(needs, steps, ops, transfer)
         return self.moved_before(ops, transfer)
@@ -647,6 +648,17 @@ class _Search:
                 reached += self.around.operands(op)[:1]
         needs = self.needs(constraints, transfer.axes)
         return [need for need in needs if need.op in constraints and need.value in transfer.values]
+
+    def constrained_closer(
+        self, needs: Sequence[Need], ops: Sequence[Op], transfer: Transfer
+    ) -> list[Need]:
+        """Those of constraints before the ops that fit better than what is needed around these."""
+        misfits = [self.fits.misfit(need, transfer) for need in needs]
+        return [
+            need
+            for need in (self.constrained_before(ops, transfer) if needs else ())
+            if self.fits.misfit(need, transfer) < min(misfits)
+        ]
 
     def without_needs(self, ops: Sequence[Op], transfer: Transfer) -> CollectiveOrigin | None:
         """What XLA moves for ops of which none needs a value on the axes otherwise."""

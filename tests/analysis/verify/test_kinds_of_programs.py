@@ -116,10 +116,30 @@ def embedding() -> Program:
     return Program("embedding", jax.jit(step), args)
 
 
+def circular_pipeline() -> Program:
+    """What is made whole before a loop looks up in it, as MaxText's pipeline does."""
+
+    def step(ids: Any) -> Any:
+        rows = constrain(ids, None, None).reshape(4, 4, 64)
+
+        def turn(total: Any, number: Any) -> Any:
+            which = constrain((jnp.arange(2) + number) % 4, "model")
+            own = jax.vmap(lambda at: jax.lax.dynamic_index_in_dim(rows, at, 0, keepdims=False))
+            return total + constrain(own(which), "model", "data", None).sum(), None
+
+        return jax.lax.scan(turn, jnp.int32(0), jnp.arange(4))[0]
+
+    def constrain(value: Any, *spec: Any) -> Any:
+        return jax.lax.with_sharding_constraint(value, NamedSharding(DATA_MODEL, P(*spec)))
+
+    ids = array(DATA_MODEL, (16, 64), ("model", "data"), dtype=jnp.int32)
+    return Program("circular_pipeline", jax.jit(step), (ids,))
+
+
 @pytest.mark.parametrize(
     ("make", "causes"),
-    [(pallas, 0), (grouped_matmul, 0), (two_meshes, 3), (embedding, 1)],
-    ids=["pallas", "grouped_matmul", "two_meshes", "embedding"],
+    [(pallas, 0), (grouped_matmul, 0), (two_meshes, 3), (embedding, 1), (circular_pipeline, 1)],
+    ids=["pallas", "grouped_matmul", "two_meshes", "embedding", "circular_pipeline"],
 )
 @pytest.mark.usefixtures("own_compiles")  # with the flags of the audit's compile, for the memory
 def test_all_agrees_with_the_compiler(make: Any, causes: int) -> None:
