@@ -173,14 +173,29 @@ def mirrored(results: Sequence[Leaf], arguments: Sequence[Leaf]) -> dict[int, in
 
 def alike(results: Sequence[Leaf], arguments: Sequence[Leaf]) -> dict[int, list[int]]:
     """By result all arguments that it can be the next value of, by their paths."""
+    # By the last key, by the last two, and by the last where that is all of an argument's path.
     ending: dict[object, list[int]] = {}
+    longer: dict[object, list[int]] = {}
+    short: dict[object, list[int]] = {}
     for other, argument in enumerate(arguments):
-        key = (argument.shape, argument.dtype, argument.keys[-1])
-        ending.setdefault(key, []).append(other)
+        kind = argument.shape, argument.dtype
+        ending.setdefault((kind, argument.keys[-1]), []).append(other)
+        if len(argument.keys) > 2:
+            longer.setdefault((kind, argument.keys[-2:]), []).append(other)
+        else:
+            short.setdefault((kind, argument.keys[-1]), []).append(other)
+
+    def candidates(result: Leaf) -> Sequence[int]:
+        kind, last = (result.shape, result.dtype), result.keys[-1]
+        if all(map(_is_index, result.keys[1:-1])):
+            return ending.get((kind, last), ())
+        both = (*short.get((kind, last), ()), *longer.get((kind, result.keys[-2:]), ()))
+        return sorted(both)
+
     return {
         number: [
             other
-            for other in ending.get((result.shape, result.dtype, result.keys[-1]), ())
+            for other in candidates(result)
             if _same_value(result.keys[1:], arguments[other].keys[1:])
         ]
         for number, result in enumerate(results)
