@@ -138,7 +138,7 @@ class AnnotatedAxes:
         self._alike: dict[ValueId, list[ValueId]] = {}
         self._standing_in: dict[tuple[Ref, int, AxisPart, AxisPart, bool], list[HeldAxis]] = {}
         # Searches for what stands in meet most values many times.
-        self._held_at: dict[tuple[Ref, AxisPart], dict[int, HeldAxis]] = {}
+        self._held_at: dict[AxisPart, dict[Ref, dict[int, HeldAxis]]] = {}
         self._dims_beside: dict[_Dim, list[_Dim]] = {}
         self._kept_away_by: dict[tuple[Ref, int, AxisPart], frozenset[_Said]] = {}
         self._said: dict[HeldAxis, frozenset[_Said]] = {}
@@ -254,20 +254,22 @@ class AnnotatedAxes:
             return not said.isdisjoint(self._said_by(component))
 
         nearest: dict[HeldAxis, None] = {}
+        held = self._held_on(part)
 
         def beside(place: tuple[Ref, int]) -> Iterable[tuple[Ref, int]]:
-            there = self._components_at(place[0], part)
-            component = there.get(place[1])
-            goes_on = (
-                is_gone(component)
-                if component is not None
-                else all(is_gone(each) or (may_move and may_go(each)) for each in there.values())
-                and self._said_away(*place, part) <= said
-            )
+            if component is not None:
+                goes_on = is_gone(component)
+            else:
+                others = all(
+                    is_gone(each) or (may_move and may_go(each)) for each in there.values()
+                )
+                goes_on = others and self._said_away(*place, part) <= said
             return self._beside(*place) if goes_on else ()
 
+        # What is beside a place is asked for right after it.
         for value, at_dim in reached([(at, dim)], beside, _FAR if may_move else _NEAR):
-            component = self._components_at(value, part).get(at_dim)
+            there = held(value)
+            component = there.get(at_dim)
             if component is not None and not is_gone(component):
                 nearest[component] = None
                 if may_move:
@@ -286,15 +288,23 @@ class AnnotatedAxes:
 
     def _components_at(self, at: Ref, part: AxisPart) -> dict[int, HeldAxis]:
         """By dimension of a value in the flow that has an axis, what holds it together."""
-        known = self._held_at.get((at, part))
-        if known is not None:
-            return known
-        own = self._held_by(at) if self.pointers is None else self.pointers.flow.parts(at)
-        held = self._held_at[at, part] = {
-            dim: self._components.of(HeldAxis(at, dim, part.name))
-            for dim, each in own
-            if each.shared(part) is not None
-        }
+        return self._held_on(part)(at)
+
+    def _held_on(self, part: AxisPart) -> Callable[[Ref], dict[int, HeldAxis]]:
+        """``_components_at`` of one axis."""
+        known = self._held_at.setdefault(part, {})
+
+        def held(at: Ref) -> dict[int, HeldAxis]:
+            there = known.get(at)
+            if there is None:
+                own = self._held_by(at) if self.pointers is None else self.pointers.flow.parts(at)
+                there = known[at] = {
+                    dim: self._components.of(HeldAxis(at, dim, part.name))
+                    for dim, each in own
+                    if each.shared(part) is not None
+                }
+            return there
+
         return held
 
     def _said_away(self, at: Ref, dim: int, part: AxisPart) -> frozenset[_Said]:

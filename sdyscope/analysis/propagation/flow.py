@@ -81,12 +81,16 @@ class Flow:
         By hand: NetworkX's `UnionFind` takes as long (1.3 times, benchmarks/walks.py), and lets any
         of the values stand for the others, where it has to be the one that steps are about.
         """
+        roots = self._roots
+        nearest = roots.get(ref)
+        if nearest is None or nearest not in roots:
+            return ref if nearest is None else nearest
         path = []
-        while (parent := self._roots.get(ref)) is not None:
+        while (parent := roots.get(ref)) is not None:
             path.append(ref)
             ref = parent
         for passed in path:
-            self._roots[passed] = ref
+            roots[passed] = ref
         return ref
 
     @cached_property

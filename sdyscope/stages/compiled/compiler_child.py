@@ -50,6 +50,9 @@ _TUPLED = 2000
 #: Seconds between two looks at what a compile has dumped.
 _POLL = 0.01
 
+#: And how much of the time that it has taken: looking takes a hundredth of a long compile.
+_SHARE = 0.005
+
 #: What changes the machine code alone, which nobody runs, where a compile has to make it.
 _WITHOUT_LLVM = (
     ("xla_backend_optimization_level", 0),
@@ -91,7 +94,7 @@ def _assigned(folder: Path, hardware: Hardware, **given: Any) -> dict[str, Any]:
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended:
             _end_as(status)
-        time.sleep(_POLL)
+        time.sleep(max(_POLL, _SHARE * (time.perf_counter() - start)))
     if not buffer_assignment.is_accepted(dump, hardware.platform):
         _end_as(os.waitpid(process, 0)[1])
     # Before anything is read: it goes on to make code, on every core.
