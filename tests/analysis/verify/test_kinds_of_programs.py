@@ -136,11 +136,42 @@ def circular_pipeline() -> Program:
     return Program("circular_pipeline", jax.jit(step), (ids,))
 
 
-@pytest.mark.parametrize(
-    ("make", "causes"),
-    [(pallas, 0), (grouped_matmul, 0), (two_meshes, 3), (embedding, 1), (circular_pipeline, 1)],
-    ids=["pallas", "grouped_matmul", "two_meshes", "embedding", "circular_pipeline"],
-)
+def of_one_type() -> Program:
+    """A ``shard_map`` and a loop whose results have one type, which XLA has in another order."""
+
+    def step(a: Any, b: Any, c: Any) -> Any:
+        def local(a: Any, b: Any) -> Any:
+            return b * 2, jax.lax.all_gather(a, "data", axis=0, tiled=True)
+
+        given, returned = (
+            (P("data", "model"), P("model", "data")),
+            (P("model", "data"), P(None, "model")),
+        )
+        mapped = jax.shard_map(
+            local, mesh=DATA_MODEL, in_specs=given, out_specs=returned, check_vma=False
+        )
+        first, second = mapped(a, b)
+        carry = (c, second @ first)
+        return jax.lax.while_loop(
+            lambda carry: carry[1][0, 0] < 3, lambda carry: (carry[0], carry[1] @ carry[0]), carry
+        )
+
+    shape = (16, 16)
+    a, b = array(DATA_MODEL, shape, "data", "model"), array(DATA_MODEL, shape, "model", "data")
+    return Program("of_one_type", jax.jit(step), (a, b, array(DATA_MODEL, shape, None, "model")))
+
+
+_MADE = [
+    (pallas, 0),
+    (grouped_matmul, 0),
+    (two_meshes, 3),
+    (embedding, 1),
+    (circular_pipeline, 1),
+    (of_one_type, 0),
+]
+
+
+@pytest.mark.parametrize(("make", "causes"), _MADE, ids=[make.__name__ for make, _ in _MADE])
 @pytest.mark.usefixtures("own_compiles")  # with the flags of the audit's compile, for the memory
 def test_all_agrees_with_the_compiler(make: Any, causes: int) -> None:
     verification = Inspection(make()).verify(causes)
