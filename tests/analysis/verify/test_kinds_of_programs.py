@@ -136,6 +136,29 @@ def circular_pipeline() -> Program:
     return Program("circular_pipeline", jax.jit(step), (ids,))
 
 
+def constrained_twice() -> Program:
+    """Constraints that XLA moves a value for in two steps, the second over other axes.
+
+    JAX 0.12's XLA names these after what makes the value or the constraint, and what takes that
+    needs it no other way.
+    """
+    mesh = compat.abstract_mesh(Mesh.of({"data": 2, "model": 2, "x": 2}))
+
+    def constrain(value: Any, *spec: Any) -> Any:
+        return jax.lax.with_sharding_constraint(value, NamedSharding(mesh, P(*spec)))
+
+    def step(w: Any, x: Any) -> Any:
+        def loss(w: Any, x: Any) -> Any:
+            hidden = constrain(jnp.tanh(x), "data", None)
+            made = constrain(hidden @ constrain(w, None, "model"), "data", "model")
+            return (constrain(made, ("data", "x"), None) ** 2).mean()
+
+        return jax.grad(loss)(w, x)
+
+    args = (array(mesh, (32, 16), "model", "x"), array(mesh, (8, 32), "data"))
+    return Program("constrained_twice", jax.jit(step), args)
+
+
 def of_one_type() -> Program:
     """A ``shard_map`` and a loop whose results have one type, which XLA has in another order."""
 
@@ -167,6 +190,7 @@ _MADE = [
     (two_meshes, 3),
     (embedding, 1),
     (circular_pipeline, 1),
+    (constrained_twice, 1),
     (of_one_type, 0),
 ]
 
