@@ -95,10 +95,10 @@ class Communications:
         if op.is_constraint:
             # It makes nothing: what it takes is moved for it.
             values = frozenset(self.around.operands(op))
-            made = (
+            paths = (
                 (*path[:-1], node) for node, _ in values if not self.graph.ops[node].is_argument
             )
-            part = replace(part, makers=tuple(made), named_after="taker")
+            part = replace(part, makers=tuple(paths), named_after="taker")
         elif any(kind_of(each) in REACHING for each in self._ops(part.tags)):
             # What reaches into other blocks takes it, and does not make it.
             values = self.values(part)
