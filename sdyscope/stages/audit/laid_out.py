@@ -219,13 +219,13 @@ def _returned(
 
 def _place(module: DumpedHlo, instruction: DumpedInstruction) -> int | None:
     """Which of the results of a call an instruction gives, in whatever layout; None if of none."""
-    while instruction.operands and instruction.index is None:
-        instruction = module.instructions[instruction.operands[0]]
-        if instruction.opcode == "call":
-            return 0
-        if instruction.opcode not in ("copy", "custom-call", "get-tuple-element"):
-            return None
-    return instruction.index
+    taken = module.instructions[instruction.operands[0]]
+    while taken.opcode == "copy":
+        taken = module.instructions[taken.operands[0]]
+    if taken.opcode == "call":
+        return 0
+    is_of_call = taken.operands and module.instructions[taken.operands[0]].opcode == "call"
+    return taken.index if is_of_call else None
 
 
 def _unnamed(
