@@ -286,7 +286,8 @@ def _uncertain(
         yield limit.uncertain(CountedOnce(unknown), severity)
     no_axes = sum(collective.axes is None for collective in covered) if limit.subject.axis else 0
     if no_axes:
-        yield limit.uncertain(OverUnknownAxes(no_axes), severity)
+        # They are counted in, whatever they run over: no more than this is used.
+        yield limit.uncertain(OverUnknownAxes(no_axes), "note")
     if among.not_understood_count:
         yield limit.uncertain(UnreadLines(among.not_understood_count))
 

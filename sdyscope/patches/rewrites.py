@@ -28,10 +28,14 @@ def first_argument(source: Source, span: Span) -> list[Splice]:
     return without_call(source, _call(source, span))
 
 
+#: JAX's and Flax's functions that constrain what they are given first.
+_CONSTRAINING = frozenset({"reshard", "with_logical_constraint", "with_sharding_constraint"})
+
+
 def constrained_value(
     source: Source, call: cst.Call, others: Iterable[Source] = ()
 ) -> cst.BaseExpression:
-    """What a call constrains: its first argument, unless its function returns that of another.
+    """What a call constrains: its first argument, unless its function constrains another.
 
     As of ``constrain(mesh, x, "data")``, whose function returns ``with_sharding_constraint(x,
     ...)``.
@@ -41,6 +45,7 @@ def constrained_value(
         call: the call.
         others: other files that its function may be in.
     """
+    own = _given_first(call)
     name = last_name(call.func)
     functions = [
         (each, node)
@@ -49,28 +54,57 @@ def constrained_value(
         if isinstance(node, cst.FunctionDef) and node.name.value == name
     ]
     if len(functions) != 1:
-        return call.args[0].value
+        return own
     file, function = functions[0]
     is_method = any(isinstance(each, cst.ClassDef) for each in file.parents(function))
     if is_method or not (isinstance(call.func, cst.Name) or file is not source):
-        return call.args[0].value
+        return own
     given = function.params
-    parameters = [each.name.value for each in (*given.posonly_params, *given.params)]
-    for node in file.nodes():
-        around = (each for each in file.parents(node) if isinstance(each, cst.FunctionDef))
-        if not isinstance(node, cst.Return) or next(around, None) is not function:
-            continue
-        value = node.value
-        first = value.args[0].value if isinstance(value, cst.Call) and value.args else None
-        if isinstance(first, cst.Name) and first.value in parameters:
-            at = parameters.index(first.value)
-            positional = [
-                each.value for each in call.args if each.keyword is None and not each.star
-            ]
-            by_name = {each.keyword.value: each.value for each in call.args if each.keyword}
-            taken = positional[at] if at < len(positional) else by_name.get(first.value)
-            return call.args[0].value if taken is None else taken
+    by_place = [each.name.value for each in (*given.posonly_params, *given.params)]
+    wanted = _constrained_parameter(
+        file, function, {*by_place, *(each.name.value for each in given.kwonly_params)}
+    )
+    if wanted is None:
+        return own
+    by_name = {each.keyword.value: each.value for each in call.args if each.keyword}
+    places = [] if any(each.star for each in call.args) else by_place
+    positional = [each.value for each in call.args if each.keyword is None]
+    return by_name.get(wanted) or dict(zip(places, positional, strict=False)).get(wanted, own)
+
+
+def _given_first(call: cst.Call) -> cst.BaseExpression:
+    """What JAX's functions constrain: their first argument, also where it is given by its name."""
+    by_name = {each.keyword.value: each.value for each in call.args if each.keyword}
+    if last_name(call.func) in _CONSTRAINING and call.args[0].keyword is not None:
+        return by_name.get("x") or by_name.get("xs") or call.args[0].value
     return call.args[0].value
+
+
+def _constrained_parameter(
+    file: Source, function: cst.FunctionDef, parameters: Collection[str]
+) -> str | None:
+    """The parameter that a function constrains, or returns what a call makes of; None if unknown.
+
+    The author may call JAX's function by another name.
+    """
+    constrained, returned = set[str](), set[str]()
+    for node in file.nodes():
+        if not (isinstance(node, cst.Call) and node.args):
+            continue
+        around = (each for each in file.parents(node) if isinstance(each, cst.FunctionDef))
+        value = _given_first(node)
+        if (
+            next(around, None) is not function
+            or not isinstance(value, cst.Name)
+            or value.value not in parameters
+        ):
+            continue
+        if last_name(node.func) in _CONSTRAINING:
+            constrained.add(value.value)
+        elif isinstance(next(iter(file.parents(node)), None), cst.Return):
+            returned.add(value.value)
+    names = constrained or returned
+    return names.pop() if len(names) == 1 else None
 
 
 def without_constraint(source: Source, span: Span, others: Iterable[Source] = ()) -> list[Splice]:
@@ -87,7 +121,7 @@ def without_call(
     source: Source, call: cst.Call, value: cst.BaseExpression | None = None
 ) -> list[Splice]:
     """A call replaced by one of its arguments, by default the first."""
-    value = value or call.args[0].value
+    value = value or _given_first(call)
     text = source.written(value)
     if (line := source.whole_line(call, text)) is not None:
         return [Splice(*line, "")]

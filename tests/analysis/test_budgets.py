@@ -102,7 +102,10 @@ def test_just_as_much_as_is_allowed_is_well(found, allowed, errors):
 def test_what_a_count_is_not_sure_of_may_be_too_much(found, strict, severity):
     budgets = Budgets(communication=(CommunicationLimit(axis="a", bytes=10**6),))
     (spent,) = communication_spent(budgets, found, "shardy", strict=strict)
-    assert {finding.severity for finding in spent.findings} == {severity}
+    once, to_all_axes = spent.findings
+    assert once.severity == severity
+    # What counts to all axes, whatever it runs over, is no less than what there is.
+    assert to_all_axes.severity == "note"
     messages = " ".join(finding_of(finding).message for finding in spent.findings)
     assert "1 of them are in loops that run an unknown number of times" in messages
     assert "1 of them run over no known mesh axes" in messages

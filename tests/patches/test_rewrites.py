@@ -53,6 +53,23 @@ def test_a_call_gives_way_to_its_first_argument(text, call, then):
             "a",
         ),
         ("", "c(a, s)", "a"),
+        ("", "with_sharding_constraint(shardings=s, x=a)", "a"),
+        (
+            "def c(mesh, x):\n    x = lax.with_sharding_constraint(x, on(mesh))\n    return x\n",
+            "c(m, a)",
+            "a",
+        ),
+        (
+            "def c(mesh, x):\n    if not mesh:\n        return g(mesh)\n"
+            "    return with_sharding_constraint(shardings=on(mesh), x=x)\n",
+            "c(m, a)",
+            "a",
+        ),
+        (
+            "def c(*, mesh, value):\n    return wsc(value, on(mesh))\n",
+            "c(mesh=m, value=a)",
+            "a",
+        ),
     ],
 )
 def test_a_constraint_gives_way_to_what_it_constrains(helper, call, then):

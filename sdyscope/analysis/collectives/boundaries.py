@@ -8,6 +8,7 @@ from typing import Final
 
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
+from sdyscope.graph.op_kinds import BRANCHES
 
 #: The op of a `shard_map`, without its dialect.
 SHARD_MAP: Final = "manual_computation"
@@ -43,13 +44,13 @@ class Boundaries:
                 arguments.setdefault(loop, []).append(target)
         return arguments
 
-    def are_within(self, loop: Op, ops: Sequence[Op]) -> bool:
-        """Whether there are some ops, and all of them are in the body of a loop."""
-        if not ops or loop.id not in self.carries:
+    def are_within(self, around: Op, ops: Sequence[Op]) -> bool:
+        """Whether there are some ops, and all of them are in the body of a loop, or in branches."""
+        if not ops or not (around.id in self.carries or around.kind in BRANCHES):
             return False
-        if loop.id not in self._within:
-            self._within[loop.id] = frozenset(op.id for op in self.graph.inside([loop]))
-        return all(op.id in self._within[loop.id] for op in ops)
+        if around.id not in self._within:
+            self._within[around.id] = frozenset(op.id for op in self.graph.inside([around]))
+        return all(op.id in self._within[around.id] for op in ops)
 
     def is_looped(self, op: Op) -> bool:
         """Whether an op is in a loop, or in a function that is called in one."""

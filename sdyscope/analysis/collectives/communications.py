@@ -91,11 +91,18 @@ class Communications:
             result=None,
             named_after="op",
         )
-        # What reaches into other blocks takes it, and does not make it.
-        is_taken = any(kind_of(op) in REACHING for op in self._ops(part.tags))
-        return self._transfer(
-            transfer.collective, part, self.values(part) if is_taken else transfer.values
-        )
+        values = transfer.values
+        if op.is_constraint:
+            # It makes nothing: what it takes is moved for it.
+            values = frozenset(self.around.operands(op))
+            paths = (
+                (*path[:-1], node) for node, _ in values if not self.graph.ops[node].is_argument
+            )
+            part = replace(part, makers=tuple(paths), named_after="taker")
+        elif any(kind_of(each) in REACHING for each in self._ops(part.tags)):
+            # What reaches into other blocks takes it, and does not make it.
+            values = self.values(part)
+        return self._transfer(transfer.collective, part, values)
 
     def users(self, transfer: Transfer) -> list[Op]:
         """The ops that take the argument of the program that a tensor is."""

@@ -163,7 +163,15 @@ class _Search:
             and (not is_gather or self.around.covers(need.value, axes))
         ]
         at_edges = transfer.is_permutation and any(kind_of(op) in REACHING for op in makers)
-        if any(not at_edges or self.is_surely_moved(need, transfer) for need in needs):
+        # A constraint makes nothing: what XLA names after it may be for it.
+        of_constraints = (
+            need for op in makers if op.is_constraint for need in self.needs([op], axes)
+        )
+        is_for_constraint = any(
+            need.op in makers and self.is_surely_moved(need, transfer) for need in of_constraints
+        )
+        is_doubtful = at_edges or is_for_constraint
+        if any(not is_doubtful or self.is_surely_moved(need, transfer) for need in needs):
             return True
         if self.is_moved_by_maker(transfer):
             return False
@@ -632,8 +640,8 @@ class _Search:
                 return self.of_needs(needs, steps, ops, transfer)
         return self.moved_before(ops, transfer)
 
-    def constrained_before(self, ops: Sequence[Op], transfer: Transfer) -> list[Need]:
-        """The constraints that need a followed value, before the ops it was followed to take it.
+    def constraints_before(self, ops: Sequence[Op], transfer: Transfer) -> list[Op]:
+        """The constraints that a followed value comes through to the ops that it was followed to.
 
         XLA leaves nothing of them that the value could have been followed to.
         """
@@ -646,8 +654,22 @@ class _Search:
             if value in transfer.values and op.is_constraint:
                 constraints.append(op)
                 reached += self.around.operands(op)[:1]
+        return constraints
+
+    def constrained_before(self, ops: Sequence[Op], transfer: Transfer) -> list[Need]:
+        """What such constraints need of it otherwise on the axes."""
+        constraints = self.constraints_before(ops, transfer)
         needs = self.needs(constraints, transfer.axes)
         return [need for need in needs if need.op in constraints and need.value in transfer.values]
+
+    def moved_for_constraint(
+        self, ops: Sequence[Op], transfer: Transfer
+    ) -> CollectiveOrigin | None:
+        """What is moved for such a constraint, over other axes than the value has."""
+        constraints = self.constraints_before(ops, transfer)
+        return self.moved_before(constraints, transfer, only=True) or self.exchanged_before(
+            constraints, transfer, transfer.values
+        )
 
     def constrained_closer(
         self, needs: Sequence[Need], ops: Sequence[Op], transfer: Transfer
@@ -705,7 +727,11 @@ class _Search:
             )
             if exchanged:
                 return exchanged
-        if is_other and (own := self.of_argument(transfer) or self.of_op(ops, transfer, values)):
+        if is_other and (
+            own := self.moved_for_constraint(ops, transfer)
+            or self.of_argument(transfer)
+            or self.of_op(ops, transfer, values)
+        ):
             return own
         # What windows reach into is the edge of a block, and fits none.
         at_edges = need.op is not None and kind_of(need.op) == "convolution"

@@ -21,6 +21,7 @@ from sdyscope.analysis.naming.structure import Structures, structures
 from sdyscope.analysis.verify.audited import AuditedStage, Disagreement, LeftOut
 from sdyscope.analysis.verify.ops import OpNames, SameCollectives, certain_causes
 from sdyscope.analysis.verify.values import numbers
+from sdyscope.errors import ConversionError
 from sdyscope.facts.origins import CollectiveOrigin, Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
@@ -398,5 +399,5 @@ def layout_text(mesh: Mesh, blocks: Blocks | None) -> str:
         dims.append(axes)
     try:
         return str(PartitionSpec(tuple(dims)))
-    except ValueError:
+    except ConversionError:  # Two dimensions over one axis: only a part of the blocks is there.
         return f"blocks {blocks}"

@@ -103,9 +103,20 @@ def _read_ops(operations: list[Any]) -> list[AuditedOp]:
             [str(result.type) for result in operation.results],
             [positions[operand] for operand in operation.operands],
             _target(operation),
+            [*_kept(operation)],
         )
         for operation in operations
     ]
+
+
+def _kept(operation: Any) -> Iterator[int]:
+    """Of a loop, the places of what its body returns as it is given."""
+    if operation.name == "stablehlo.while":
+        body = operation.regions[1].blocks[0]
+        returned = body.operations[len(body.operations) - 1].operands
+        for place, (given, value) in enumerate(zip(body.arguments, returned, strict=True)):
+            if given == value:
+                yield place
 
 
 def _target(operation: Any) -> str:

@@ -57,12 +57,14 @@ class AuditedOp(msgspec.Struct, frozen=True):
         types: the types of its results, in MLIR's words.
         operands: where its operands come from.
         target: what a custom call calls; empty for any other op.
+        kept: of a loop, the places of what its body returns as it is given.
     """
 
     kind: str
     types: list[str]
     operands: list[Operand]
     target: str = ""
+    kept: list[int] = []
 
     @property
     def is_constraint(self) -> bool:

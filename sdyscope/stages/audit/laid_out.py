@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from sdyscope.stages import compat
 from sdyscope.stages.audit.facts import AuditedOp, Layout
 from sdyscope.stages.audit.hlo_dump import DumpedHlo, DumpedInstruction, layout, shapes
 from sdyscope.stages.audit.names import commutes, named_ops, opcodes_of, types_of
+
+Array: TypeAlias = tuple[str, tuple[int, ...]]
+"""The type of an array in HLO: its element type and dimensions."""
 
 
 class Layouts:
@@ -40,30 +44,46 @@ class Layouts:
             texts = [str(part) for part in parts]
         return [self.of(text, len(dims)) for text, (_, dims) in zip(texts, arrays, strict=True)]
 
-    def of_results(self, op: AuditedOp, instructions: Iterable[DumpedInstruction]) -> list[int]:
-        """Of each result of an op; -1 for what is not known.
+    def alike(
+        self, wanted: Sequence[Array], arrays: Sequence[Array], own: Sequence[int]
+    ) -> list[int]:
+        """The layouts of arrays that are there in an unknown order; -1 for what is not known.
 
-        What a loop carries, and what a ``shard_map`` returns, is in another order. What there is of
-        a type is told apart only where there is but one, or all of it is laid out alike.
+        What there is of a type is told apart only where there is but one, or all of it is laid out
+        alike.
         """
-        types: list[tuple[str, tuple[int, ...]]] = []
-        own: list[int] = []
-        for instruction in instructions:
-            types += shapes(instruction.type)
-            own += self.each(instruction)
-        wanted = list(types_of(op))
-        if types == wanted:
-            return own
-        of_type: dict[object, list[int]] = defaultdict(list)
-        for type_, number in zip(types, own, strict=True):
-            of_type[type_].append(number)
+        of_type: dict[Array, list[int]] = defaultdict(list)
+        for array, number in zip(arrays, own, strict=True):
+            of_type[array].append(number)
         counts = Counter(wanted)
         return [
-            of_type[type_][0]
-            if len(set(of_type[type_])) == 1 and len(of_type[type_]) >= counts[type_]
+            of_type[array][0]
+            if len(set(of_type[array])) == 1 and len(of_type[array]) >= counts[array]
             else -1
-            for type_ in wanted
+            for array in wanted
         ]
+
+    def carried(self, op: AuditedOp, instruction: DumpedInstruction, behind: int) -> list[int]:
+        """Of each array that a loop carries, as the lowered module counts them.
+
+        XLA has behind the rest what the loop never changes, in the order in which that is used.
+
+        Args:
+            op: the loop.
+            instruction: what has the type of the loop.
+            behind: how many of the last that XLA has are never changed.
+        """
+        wanted, arrays, own = [*types_of(op)], shapes(instruction.type), self.each(instruction)
+        changed = [place for place in range(len(wanted)) if place not in op.kept]
+        first = len(arrays) - behind
+        if behind != len(op.kept) or arrays[:first] != [wanted[place] for place in changed]:
+            return self.alike(wanted, arrays, own)
+        kept = self.alike([wanted[place] for place in op.kept], arrays[first:], own[first:])
+        by_place = {
+            **dict(zip(changed, own, strict=False)),
+            **dict(zip(op.kept, kept, strict=True)),
+        }
+        return [by_place[place] for place in range(len(wanted))]
 
 
 @dataclass(frozen=True)
@@ -112,15 +132,18 @@ def laid_out(module: DumpedHlo, ops: Sequence[AuditedOp], layouts: Layouts) -> L
                 returned[number].append(instruction)
             elif _is(instruction, op):
                 makers[number].append(instruction.name)
-                laid.values[number].append(layouts.of_results(op, [instruction]))
-                if instruction.opcode == "while":
-                    inside = module.computations[module.body(instruction)]
-                    (given,) = (each for each in inside if each.opcode == "parameter")
-                    laid.carried[number].append(layouts.of_results(op, [given]))
+                if instruction.opcode != "while":
+                    laid.values[number].append(layouts.each(instruction))
+                    continue
+                inside = module.computations[module.body(instruction)]
+                (given,) = (each for each in inside if each.opcode == "parameter")
+                behind = _kept(module, given)
+                laid.values[number].append(layouts.carried(op, instruction, behind))
+                laid.carried[number].append(layouts.carried(op, given, behind))
             elif instruction.opcode == "copy":
                 copies[number].append(instruction)
     for number, instructions in returned.items():
-        laid.values[number] = [layouts.of_results(ops[number], instructions)]
+        laid.values[number] = [_returned(module, ops[number], instructions, layouts)]
     for number, unnamed in _unnamed(module, ops, makers).items():
         laid.values[number] = [layouts.each(instruction) for instruction in unnamed]
     for number, instructions in copies.items():
@@ -160,6 +183,49 @@ def _returns_from(instruction: DumpedInstruction, op: AuditedOp) -> bool:
         op.kind == "sdy.manual_computation"
         and 'custom_call_target="SPMDShardToFullShape"' in instruction.line
     )
+
+
+def _kept(module: DumpedHlo, given: DumpedInstruction) -> int:
+    """How many of the last that a loop carries its body returns as they are given."""
+    root = module.root(given.computation)
+    count = 0
+    for place, name in reversed([*enumerate(root.operands if root.opcode == "tuple" else ())]):
+        returned = module.instructions[name]
+        if returned.index != place or returned.operands != (given.name,):
+            break
+        count += 1
+    return count
+
+
+def _returned(
+    module: DumpedHlo, op: AuditedOp, instructions: Sequence[DumpedInstruction], layouts: Layouts
+) -> list[int]:
+    """The layout of each result of a ``shard_map``; -1 for what is not known.
+
+    What gives a result takes it out of what the body returns, at its place.
+    """
+    wanted = [*types_of(op)]
+    arrays = [array for each in instructions for array in shapes(each.type)]
+    own = [number for each in instructions for number in layouts.each(each)]
+    places = [_place(module, each) for each in instructions]
+    if len(own) != len(instructions) or None in places:
+        return layouts.alike(wanted, arrays, own)
+    return [
+        layouts.alike([array], [array] * len(there), there)[0]
+        for place, array in enumerate(wanted)
+        for there in [[number for number, at in zip(own, places, strict=True) if at == place]]
+    ]
+
+
+def _place(module: DumpedHlo, instruction: DumpedInstruction) -> int | None:
+    """Which of the results of a call an instruction gives, in whatever layout; None if of none."""
+    taken = module.instructions[instruction.operands[0]]
+    while taken.opcode == "copy":
+        taken = module.instructions[taken.operands[0]]
+    if taken.opcode == "call":
+        return 0
+    is_of_call = taken.operands and module.instructions[taken.operands[0]].opcode == "call"
+    return taken.index if is_of_call else None
 
 
 def _unnamed(

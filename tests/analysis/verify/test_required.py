@@ -176,3 +176,5 @@ def test_layouts_are_told_by_the_axes_that_split_something():
     assert layout_text(mesh, blocks) == "P(None, 'fsdp')"
     halves = [[0, device] for device in (0, 0, 1, 1, 0, 0, 1, 1)]
     assert layout_text(mesh, halves) == f"blocks {halves}"
+    diagonal = [[device, device] for device in (0, 1, 2, 3, 0, 1, 2, 3)]
+    assert layout_text(mesh, diagonal) == f"blocks {diagonal}"

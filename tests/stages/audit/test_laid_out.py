@@ -14,8 +14,9 @@ pytestmark = pytest.mark.skipif(
 HALVES = "sharding={devices=[2]<=[2]}"
 
 
-def op(kind, *types, operands=()):
-    return AuditedOp(kind, [f"tensor<{type_}>" for type_ in types], list(operands))
+def op(kind, *types, operands=(), kept=()):
+    named = [f"tensor<{type_}>" for type_ in types]
+    return AuditedOp(kind, named, list(operands), kept=list(kept))
 
 
 def texts(hlo, ops):
@@ -99,6 +100,70 @@ ENTRY main {{
 """
     loop = op("stablehlo.while", "i32", "8xf32", "8xf32")
     assert texts(hlo, [loop]) == {0: [["{replicated}", expected, expected]]}
+
+
+@pytest.mark.parametrize(
+    ("kept", "expected"),
+    [
+        ((0, 2), [None, "{devices=[2]<=[2]}", None]),  # the first may be the third
+        ((0,), [None, None, None]),  # XLA knows more of it than the module says
+    ],
+)
+def test_what_a_loop_never_changes_is_behind_the_rest_also_where_all_types_are_one(kept, expected):
+    """The types alone would say that the order is the same."""
+    shardings = "{{devices=[2]<=[2]}, {replicated}, {devices=[2]<=[1,2]T(1,0)}}"
+    hlo = f"""
+HloModule step
+
+body {{
+  in = (f32[8], f32[8], f32[8]) parameter(0), sharding={shardings}
+  x = f32[8] get-tuple-element(in), index=0
+  v = f32[8] get-tuple-element(in), index=1
+  w = f32[8] get-tuple-element(in), index=2
+  y = f32[8] multiply(x, w)
+  ROOT out = (f32[8], f32[8], f32[8]) tuple(y, v, w)
+}}
+
+condition {{
+  given = (f32[8], f32[8], f32[8]) parameter(0)
+  ROOT no = pred[] constant(false)
+}}
+
+ENTRY main {{
+  x = (f32[8], f32[8], f32[8]) parameter(0)
+  ROOT y = (f32[8], f32[8], f32[8]) while(x), condition=condition, body=body,
+    sharding={shardings}, metadata={{op_name="audit0."}}
+}}
+"""
+    loop = op("stablehlo.while", "8xf32", "8xf32", "8xf32", kept=kept)
+    assert texts(hlo, [loop]) == {0: [expected]}
+
+
+def test_results_of_a_shard_map_of_one_type_are_told_apart_by_their_place():
+    """They are in the order in which they are used; of one that is not there is nothing."""
+    hlo = f"""
+HloModule step
+
+body {{
+  x = f32[4] parameter(0)
+  ROOT out = (f32[4], f32[4], f32[4]) tuple(x, x, x)
+}}
+
+ENTRY main {{
+  x = f32[4] parameter(0), sharding={{manual}}
+  call = (f32[4], f32[4], f32[4]) call(x), to_apply=body
+  a = f32[4] get-tuple-element(call), index=1
+  b = f32[4] copy(a), sharding={{manual}}
+  c = f32[8] custom-call(b), custom_call_target="SPMDShardToFullShape", {HALVES},
+    metadata={{op_name="audit0."}}
+  d = f32[4] get-tuple-element(call), index=0
+  e = f32[8] custom-call(d), custom_call_target="SPMDShardToFullShape", sharding={{replicated}},
+    metadata={{op_name="audit0."}}
+  ROOT y = (f32[8], f32[8]) tuple(c, e)
+}}
+"""
+    shard_map = op("sdy.manual_computation", "8xf32", "8xf32", "8xf32")
+    assert texts(hlo, [shard_map]) == {0: [["{replicated}", "{devices=[2]<=[2]}", None]]}
 
 
 def test_each_result_of_a_shard_map_is_an_instruction():
