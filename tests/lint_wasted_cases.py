@@ -162,6 +162,21 @@ def total_that_each_iteration_uses_in_a_function():
     return accumulated(lambda total, g: total + g, at=lambda w, total: w * norm(total))
 
 
+@spares("reduced-in-loop", compiled=True)
+def products_that_xla_splits_over_an_axis_of_its_own():
+    """It moves the weights from `fsdp`, which the rows are on, to `tensor`, and sums over that."""
+    mesh = AbstractMesh((2, 2), ("fsdp", "tensor"), axis_types=(AxisType.Auto,) * 2)
+
+    def step(x: Any, weights: Any) -> Any:
+        def body(total: Any, w: Any) -> Any:
+            return total + x @ w, None
+
+        return jax.lax.scan(body, jnp.zeros((8, 128)), weights)[0]
+
+    weights = array((4, 16, 128), None, "fsdp", mesh=mesh)
+    return program(step, array((8, 16), "fsdp", mesh=mesh), weights)
+
+
 @spares("resharded-twice")
 def moved_used_and_moved_on():
     def f(x: Any) -> Any:

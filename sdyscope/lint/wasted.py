@@ -14,6 +14,7 @@ from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.facts.findings import Fact, Severity
 from sdyscope.facts.lint import ActivationGathered, Sending, SummedInLoop, Wasted
 from sdyscope.facts.origins import OriginAnnotation
+from sdyscope.lint.axes import used_axes
 from sdyscope.lint.rule import NotApplicable, Sighting, rule, severity_of
 from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import AxisRef
@@ -95,11 +96,14 @@ def reduced_in_loop(subject: Subject) -> Iterator[Sighting]:
     before the loop, and it is summed once, behind the backward pass's loop.
 
     What is summed is followed in the program to the addition of the loop's carry, through ops that
-    a sum can be moved behind. A loop unrolled in Python is not found. A note where it is less than
-    64 KiB per step.
+    a sum can be moved behind. A loop unrolled in Python is not found, and what XLA itself splits
+    over an axis that no sharding names is not reported: a `shard_map` over that axis splits
+    nothing. A note where it is less than 64 KiB per step.
     """
     by_line: dict[tuple[SourceLocation | None, tuple[str, ...]], list[Wasted]] = {}
     for waste in accumulated_in_loops(subject.graph, subject.collectives):
+        if _is_xlas_own(subject, waste):
+            continue
         by_line.setdefault((waste.first, waste.axes), []).append(waste)
     for each in by_line.values():
         first, sent = max(each, key=lambda waste: waste.sent), sum(waste.sent for waste in each)
@@ -107,6 +111,15 @@ def reduced_in_loop(subject: Subject) -> Iterator[Sighting]:
         sending = Sending("all-reduce", axes, subject.collectives.mesh, sent, first.times)
         fact = SummedInLoop(sending, len(each), _who_sums(subject, first), first.first)
         yield _at(subject, first, fact, severity_of(sent))
+
+
+def _is_xlas_own(subject: Subject, waste: Wasted) -> bool:
+    """Whether XLA itself splits an op over the axes that are summed over: nothing names them."""
+    try:
+        used = used_axes(subject, subject.collectives.mesh)
+    except NotApplicable:
+        return False
+    return bool(waste.axes) and used.isdisjoint(waste.axes)
 
 
 def _who_sums(subject: Subject, waste: Wasted) -> Literal["partitioner", "program", "backward"]:
