@@ -148,8 +148,9 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Sighting]:
     stream, or a weight sharded on the dimension that is contracted. Name the axis once where it
     belongs, with a constraint on what the layers hand on, and none of them needs the gather. Where
     constraints themselves ask for the gathers, that is said: keep the axis in their spec if what
-    follows can work on shards. If all of it is meant to be on each device, as for a router of few
-    tokens, ignore the rule for that program.
+    follows can work on shards. What an `fft` transforms XLA gathers whatever is constrained: run it
+    in a `shard_map`. If all of it is meant to be on each device, as for a router of few tokens,
+    ignore the rule for that program.
 
     Gathers of arguments, or of their slices by layer, are not counted: that is FSDP. Nor is
     sequence parallelism, in which a reduce-scatter of the same bytes over the same axes stands
@@ -202,7 +203,12 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Sighting]:
         assert origin is not None  # or it would not be among them
         sending = replace(subject.sending([collective], sent), times=times)
         fact = ActivationGathered(
-            sending, len(scopes), sent / total, *_sharded_by(each), _asked_by(each)
+            sending,
+            len(scopes),
+            sent / total,
+            *_sharded_by(each),
+            _asked_by(each),
+            2 * _sent_to("fft", each) > sent,
         )
         seen = subject.at_part(part, collective.name, fact, severity_of(sent))
         yield replace(seen, tensor=origin.value)
@@ -237,6 +243,15 @@ def _asked_by(gathers: Sequence[tuple[Collective, Part]]) -> OriginAnnotation | 
     sent = sum(collective.count * part.sent for collective, part in gathers)
     asked = sum(sent for _, sent in causes)
     return causes[0][0] if 2 * asked > sent else None
+
+
+def _sent_to(op: str, gathers: Sequence[tuple[Collective, Part]]) -> int:
+    """The bytes that a device sends for ops of one kind."""
+    return sum(
+        collective.count * part.sent
+        for collective, part in gathers
+        if part.origin is not None and part.origin.op == op
+    )
 
 
 def _by_bytes(
