@@ -116,7 +116,7 @@ def reduced_in_loop(subject: Subject) -> Iterator[Sighting]:
 def _is_xlas_own(subject: Subject, waste: Wasted) -> bool:
     """Whether XLA itself splits an op over the axes that are summed over: nothing names them."""
     try:
-        used = used_axes(subject, subject.collectives.mesh)
+        used = used_axes(subject, subject.mesh)
     except NotApplicable:
         return False
     return bool(waste.axes) and used.isdisjoint(waste.axes)
