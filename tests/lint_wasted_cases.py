@@ -162,6 +162,21 @@ def total_that_each_iteration_uses_in_a_function():
     return accumulated(lambda total, g: total + g, at=lambda w, total: w * norm(total))
 
 
+@spares("reduced-in-loop", compiled=True)
+def products_that_xla_splits_over_an_axis_of_its_own():
+    """It moves the weights from `fsdp`, which the rows are on, to `tensor`, and sums over that."""
+    mesh = AbstractMesh((2, 2), ("fsdp", "tensor"), axis_types=(AxisType.Auto,) * 2)
+
+    def step(x: Any, weights: Any) -> Any:
+        def body(total: Any, w: Any) -> Any:
+            return total + x @ w, None
+
+        return jax.lax.scan(body, jnp.zeros((8, 128)), weights)[0]
+
+    weights = array((4, 16, 128), None, "fsdp", mesh=mesh)
+    return program(step, array((8, 16), "fsdp", mesh=mesh), weights)
+
+
 @spares("resharded-twice")
 def moved_used_and_moved_on():
     def f(x: Any) -> Any:
@@ -260,3 +275,28 @@ def tensor_parallelism_between_slices():
 @spares("mesh-order", "axis-over-slow-link", compiled=True, hardware=SLICES)
 def tensor_parallelism_in_a_slice():
     return summed_over("model", mesh_of("data", "model"))
+
+
+def steps_of_a_spectral_solver(transform: Any) -> Inspection:
+    """Five steps between a field and its spectrum, both split along their first dimension.
+
+    Args:
+        transform: the spectrum of a field, which the next step takes for a field.
+    """
+
+    def solve(field: Any) -> Any:
+        for _ in range(5):
+            field = transform(jnp.tanh(field.real) + 0j)
+        return field
+
+    return program(solve, array((64, 64), "d", mesh=LINE, dtype=jnp.complex64))
+
+
+def transformed_in_a_shard_map(field: Any) -> Any:
+    """An fft along each dimension where it is whole; what it returns is split along the first."""
+
+    def body(block: Any) -> Any:
+        rows = jax.lax.all_to_all(jnp.fft.fft(block, axis=1), "d", 1, 0, tiled=True)
+        return jax.lax.all_to_all(jnp.fft.fft(rows, axis=0), "d", 0, 1, tiled=True)
+
+    return jax.shard_map(body, mesh=LINE, in_specs=P("d"), out_specs=P("d"))(field)

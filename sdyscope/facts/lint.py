@@ -316,6 +316,7 @@ class ActivationGathered:
         others: how many more annotations shard the rest.
         explained: how many gathers a step that is known of.
         asking: the constraint that itself asks for most of their bytes; None where ops do.
+        transformed: whether an fft takes most of their bytes.
     """
 
     sending: Sending
@@ -325,6 +326,7 @@ class ActivationGathered:
     others: int
     explained: int
     asking: OriginAnnotation | None = None
+    transformed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ def unused_mesh_axis(subject: Subject) -> Iterator[Sighting]:
     is not a fault; ignore the rule for that program.
     """
     mesh = subject.mesh
-    used = _used(subject, mesh)
+    used = used_axes(subject, mesh)
     if not used:
         raise NotApplicable("No sharding of the program names an axis of its mesh.")
     unused = [axis for axis in mesh.axes if axis.size > 1 and axis.name not in used]
@@ -54,7 +54,12 @@ def size_one_axis(subject: Subject) -> Iterator[Sighting]:
         yield Sighting(SizeOneAxis(axis, len(rest)), first.path, first.kind, first.source)
 
 
-def _used(subject: Subject, mesh: Mesh) -> set[str]:
+def used_axes(subject: Subject, mesh: Mesh) -> set[str]:
+    """The axes of a mesh that shardings of a program name.
+
+    Raises:
+        NotApplicable: not every sharding is on the mesh.
+    """
     used: set[str] = set()
     for asked in subject.program.requested:
         used.update(asked.manual_axes)

@@ -23,7 +23,8 @@ def batch_not_sharded(subject: Subject) -> Iterator[Sighting]:
     A batch is an argument that is called `batch`, `inputs`, `x`, `tokens`, `targets` and the like,
     or one of `int32` or `int64` that a train step, with a backward pass, does not return the next
     value of (`int8` and `uint8` may be quantized weights). What is in a tree as parameters are is
-    another network's, and so is a `target` of arrays with different first dimensions. Scalars and
+    another network's, and so is a `target` of arrays with different first dimensions. Nor is an
+    array of a list of examples, whose length is another input's first dimension. Scalars and
     arguments whose first dimension is not that of the largest batch (masks, tables) are not
     checked, nor is one with no dimension that divides.
     Any dimension counts, so a sequence over `data` is not reported, and so does a constraint on the

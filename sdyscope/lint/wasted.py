@@ -14,6 +14,7 @@ from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.facts.findings import Fact, Severity
 from sdyscope.facts.lint import ActivationGathered, Sending, SummedInLoop, Wasted
 from sdyscope.facts.origins import OriginAnnotation
+from sdyscope.lint.axes import used_axes
 from sdyscope.lint.rule import NotApplicable, Sighting, rule, severity_of
 from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import AxisRef
@@ -95,11 +96,14 @@ def reduced_in_loop(subject: Subject) -> Iterator[Sighting]:
     before the loop, and it is summed once, behind the backward pass's loop.
 
     What is summed is followed in the program to the addition of the loop's carry, through ops that
-    a sum can be moved behind. A loop unrolled in Python is not found. A note where it is less than
-    64 KiB per step.
+    a sum can be moved behind. A loop unrolled in Python is not found, and what XLA itself splits
+    over an axis that no sharding names is not reported: a `shard_map` over that axis splits
+    nothing. A note where it is less than 64 KiB per step.
     """
     by_line: dict[tuple[SourceLocation | None, tuple[str, ...]], list[Wasted]] = {}
     for waste in accumulated_in_loops(subject.graph, subject.collectives):
+        if _is_xlas_own(subject, waste):
+            continue
         by_line.setdefault((waste.first, waste.axes), []).append(waste)
     for each in by_line.values():
         first, sent = max(each, key=lambda waste: waste.sent), sum(waste.sent for waste in each)
@@ -107,6 +111,15 @@ def reduced_in_loop(subject: Subject) -> Iterator[Sighting]:
         sending = Sending("all-reduce", axes, subject.collectives.mesh, sent, first.times)
         fact = SummedInLoop(sending, len(each), _who_sums(subject, first), first.first)
         yield _at(subject, first, fact, severity_of(sent))
+
+
+def _is_xlas_own(subject: Subject, waste: Wasted) -> bool:
+    """Whether XLA itself splits an op over the axes that are summed over: nothing names them."""
+    try:
+        used = used_axes(subject, subject.mesh)
+    except NotApplicable:
+        return False
+    return bool(waste.axes) and used.isdisjoint(waste.axes)
 
 
 def _who_sums(subject: Subject, waste: Wasted) -> Literal["partitioner", "program", "backward"]:
@@ -135,8 +148,9 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Sighting]:
     stream, or a weight sharded on the dimension that is contracted. Name the axis once where it
     belongs, with a constraint on what the layers hand on, and none of them needs the gather. Where
     constraints themselves ask for the gathers, that is said: keep the axis in their spec if what
-    follows can work on shards. If all of it is meant to be on each device, as for a router of few
-    tokens, ignore the rule for that program.
+    follows can work on shards. What an `fft` transforms XLA gathers whatever is constrained: run it
+    in a `shard_map`. If all of it is meant to be on each device, as for a router of few tokens,
+    ignore the rule for that program.
 
     Gathers of arguments, or of their slices by layer, are not counted: that is FSDP. Nor is
     sequence parallelism, in which a reduce-scatter of the same bytes over the same axes stands
@@ -189,7 +203,12 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Sighting]:
         assert origin is not None  # or it would not be among them
         sending = replace(subject.sending([collective], sent), times=times)
         fact = ActivationGathered(
-            sending, len(scopes), sent / total, *_sharded_by(each), _asked_by(each)
+            sending,
+            len(scopes),
+            sent / total,
+            *_sharded_by(each),
+            _asked_by(each),
+            2 * _sent_to("fft", each) > sent,
         )
         seen = subject.at_part(part, collective.name, fact, severity_of(sent))
         yield replace(seen, tensor=origin.value)
@@ -224,6 +243,15 @@ def _asked_by(gathers: Sequence[tuple[Collective, Part]]) -> OriginAnnotation | 
     sent = sum(collective.count * part.sent for collective, part in gathers)
     asked = sum(sent for _, sent in causes)
     return causes[0][0] if 2 * asked > sent else None
+
+
+def _sent_to(op: str, gathers: Sequence[tuple[Collective, Part]]) -> int:
+    """The bytes that a device sends for ops of one kind."""
+    return sum(
+        collective.count * part.sent
+        for collective, part in gathers
+        if part.origin is not None and part.origin.op == op
+    )
 
 
 def _by_bytes(

@@ -272,14 +272,33 @@ def sites_of(stacks: Iterable[tuple[Sequence[SourceLocation], bool]]) -> Sites:
         if (not own or (stack[own[0]].file, stack[own[0]].line) in shared)
         and (libraries := _of_libraries(stack[: own[0]] if own else stack))
     ]
-    places = [{(stack[index].file, stack[index].line) for index in own} for stack, own, _ in known]
     return Sites(
         _wrappers(known) | _wrappers(theirs),
         frozenset(shared),
         _helpers(stack for stack, _, _ in known),
-        frozenset(set.intersection(*places) if places else ())
+        _behind_all([[stack[index] for index in own] for stack, own, _ in known])
         | _dispatchers(stack for stack, _, _ in every),
     )
+
+
+def _behind_all(stacks: Sequence[Sequence[SourceLocation]]) -> frozenset[tuple[str, int]]:
+    """The lines behind which all of a program stands.
+
+    What stands in the body of a shard_map, or in a function that JAX had traced before, has a stack
+    of its own: one that does not begin in the function in which most do says nothing of what is
+    behind it.
+
+    Args:
+        stacks: the author's lines of each call stack, innermost first, at least one.
+    """
+    begins = [(stack[-1].file, stack[-1].function) for stack in stacks]
+    first, count = Counter(begins).most_common(1)[0] if begins else (None, 0)
+    places = [
+        {(line.file, line.line) for line in stack}
+        for stack, begin in zip(stacks, begins, strict=True)
+        if begin == first or 2 * count <= len(stacks)
+    ]
+    return frozenset(set.intersection(*places) if places else ())
 
 
 def _helpers(stacks: Iterable[Sequence[SourceLocation]]) -> frozenset[tuple[str, str]]:

@@ -310,7 +310,7 @@ def _sent(fact: facts.SentFact) -> Said:
                 f"Activations of the same shape are gathered {sending.times:,} times per step over "
                 f"{_over(sending)}, in {counted(scopes, 'scope')}{named}: a device sends "
                 f"{size(sending.sent)}, {100 * share:.0f}% of all that it sends.",
-                hint=_instead_of_gathers(sending, asking),
+                hint=_instead_of_gathers(sending, asking, transformed=fact.transformed),
             )
         case facts.SummedInLoop(sending, tensors, by, loop):
             over = listed_axes(sending.axes or ()) or "devices"
@@ -507,8 +507,16 @@ def _at(source: SourceLocation | None) -> str:
     return "" if source is None else f" at {source_text(source)}"
 
 
-def _instead_of_gathers(sending: facts.Sending, asking: OriginAnnotation | None) -> str:
+def _instead_of_gathers(
+    sending: facts.Sending, asking: OriginAnnotation | None, *, transformed: bool
+) -> str:
     """What to do about gathers of activations, which ops need or a constraint itself asks for."""
+    if transformed:
+        return (
+            "XLA gathers what this fft is given, whatever is constrained. Run it in jax.shard_map "
+            f"over {listed_axes(sending.axes or ()) or 'devices'}, along dimensions that are whole "
+            "there, with jax.lax.all_to_all between two such."
+        )
     if asking is None:
         return (
             "Constrain what each layer hands on to a sharding that the next one can work with. "

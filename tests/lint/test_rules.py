@@ -202,6 +202,35 @@ def test_a_gather_that_a_constraint_asks_for_is_not_one_that_another_constraint_
 
 
 @pytest.mark.compiles
+def test_no_constraint_saves_the_gather_of_what_an_fft_transforms():
+    """As was advised for JAX-CFD's pressure; what is advised now sends less."""
+    rule = "activation-gathered-repeatedly"
+    whole = lint_wasted_cases.steps_of_a_spectral_solver(jnp.fft.fft2)
+    (finding,) = linted(whole, select=[rule], compiled=True).findings
+    assert finding.hint.startswith("XLA gathers what this fft is given, whatever is constrained. ")
+
+    def constrained(field):
+        rows = jnp.fft.fft(
+            jax.lax.with_sharding_constraint(field, on("d", None, mesh=lint_wasted_cases.LINE))
+        )
+        return jnp.fft.fft(
+            jax.lax.with_sharding_constraint(rows, on(None, "d", mesh=lint_wasted_cases.LINE)),
+            axis=0,
+        )
+
+    sent = [
+        lint_wasted_cases.steps_of_a_spectral_solver(transform).collectives().total.sent
+        for transform in (
+            lint_wasted_cases.transformed_in_a_shard_map,
+            jnp.fft.fft2,
+            constrained,
+        )
+    ]
+    assert sorted(sent) == sent
+    assert 2 * sent[0] < sent[1]
+
+
+@pytest.mark.compiles
 def test_a_gradient_summed_in_a_loop_of_a_shard_map_is_cast_before_the_loop():
     """The loop is mapped already, and has no total to return: `pcast` moves its sum behind it."""
     program = lint_wasted_cases.gradients_summed_in_a_mapped_loop()

@@ -231,6 +231,17 @@ def test_lines_that_tell_nothing_apart_are_not_told():
     assert called((*body, *body, *body), body) == ["", ""]
 
 
+def test_a_stack_that_begins_inside_does_not_say_what_is_behind_it():
+    """As that of a shard_map's body: the script's lines were told behind everything else."""
+    script = ("/me/train.py:9 step", "/me/train.py:20 <module>")
+    norm = "/me/layers.py:3 norm"
+    assert called(
+        (norm, "/me/model.py:21 block", *script),
+        (norm, "/me/model.py:22 block", *script),
+        ("/me/layers.py:8 repeat", "/me/model.py:5 attention"),
+    ) == ["/me/model.py:21", "/me/model.py:22", "/me/model.py:5"]
+
+
 def test_a_line_that_calls_every_layer_is_not_told():
     """A library's `__call__`, which stands between any two of its layers, through a wrapper."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,9 @@ _BATCHES = re.compile(
 _NETWORKS = ("target", "targets")
 
 _WHOLE_NUMBERS = ("i32", "i64")
+
+#: What keys of random numbers are made of: as many as there are say nothing about a batch.
+_KEYS = "ui32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,10 @@ class Batches:
 def batches(arguments: Sequence[Leaf], kept: Collection[int], *, differentiated: bool) -> Batches:
     """Which arguments hold a batch.
 
-    None of them is kept, or in a tree as what is: another network. Nor is one of an argument of
-    which parts are kept certain. Whole numbers of one byte are quantized ones; and of what is not
-    differentiated, whole numbers may be places in its state.
+    None of them is kept, or in a tree as what is: another network; nor is an example of a list of
+    them, whose length is the batch's. Nor is one of an argument of which parts are kept certain.
+    Whole numbers of one byte are quantized ones; and of what is not differentiated, whole numbers
+    may be places in its state.
 
     Args:
         arguments: all arguments, in order.
@@ -59,11 +64,13 @@ def batches(arguments: Sequence[Leaf], kept: Collection[int], *, differentiated:
         is_network = group in _NETWORKS and len(firsts[group]) > 1
         return _BATCHES.fullmatch(group) is not None and not is_network
 
-    inputs = tuple(
+    candidates = tuple(
         number
         for number, argument in enumerate(arguments)
         if argument.shape and number not in kept and _in_tree(argument) not in trees
     )
+    examples = _examples([arguments[number] for number in candidates])
+    inputs = tuple(number for number in candidates if arguments[number].path not in examples)
     whole = tuple(number for number in inputs if arguments[number].dtype in _WHOLE_NUMBERS)
     is_training = bool(kept) and differentiated
     certain = tuple(
@@ -73,6 +80,26 @@ def batches(arguments: Sequence[Leaf], kept: Collection[int], *, differentiated:
         if group not in groups and (is_called(group) or (is_training and number in whole))
     )
     return Batches(certain, certain or whole or (inputs if differentiated else ()), inputs)
+
+
+def _examples(inputs: Sequence[Leaf]) -> frozenset[str]:
+    """The arrays of lists of examples, which may differ in size, by their paths.
+
+    A list of more than two is one of examples where another input has its length as first
+    dimension, and none of its arrays has: else it may be a batch's parts, such as tokens, targets
+    and a mask.
+    """
+    listed = [leaf for leaf in inputs if leaf.keys[-1].removeprefix("[")[:1].isdigit()]
+    lengths = Counter(leaf.keys[:-1] for leaf in listed)
+    firsts = {leaf.shape[0] for leaf in inputs if leaf not in listed and leaf.dtype != _KEYS}
+    parts = {leaf.keys[:-1] for leaf in listed if leaf.shape[0] == lengths[leaf.keys[:-1]]}
+    return frozenset(
+        leaf.path
+        for leaf in listed
+        if lengths[leaf.keys[:-1]] > 2
+        and lengths[leaf.keys[:-1]] in firsts
+        and leaf.keys[:-1] not in parts
+    )
 
 
 def _in_tree(leaf: Leaf) -> tuple[object, ...]:

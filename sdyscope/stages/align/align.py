@@ -234,6 +234,8 @@ class _Aligner:
             self.bind((op.id, result), places[result] if result < len(places) else None)
 
     def searched(self, op: Op, path: Path) -> None:
+        if op.kind == "stablehlo.sort" and self.sorted_fewer(op, path):
+            return
         operands = [self.now.get(operand) for operand in self.operands(op)]
         node = self.find(op, operands, path)
         if node is None:
@@ -246,6 +248,29 @@ class _Aligner:
                 self.bind((op.id, result), there)
             if None in operands and is_same_op(op, self.target.graph.ops[node]):
                 self.fill_operands(op, node)
+
+    def sorted_fewer(self, op: Op, path: Path) -> bool:
+        """Whether XLA has left out what of a sort nothing uses or compares; binds what is left.
+
+        It keeps all that are used: where it has as many, they are these.
+        """
+        used = [at for at in range(len(op.types)) if any(self.lowered.uses(op.id, at))]
+        if len(used) == len(op.types):
+            return False
+        tags, kinds = self.target, [op.types[at] for at in used]
+        nodes = [
+            node
+            for node in tags.tagged_in.get((op.id, path), ()) or tags.tagged.get(op.id, ())
+            if tags.graph.ops[node].kind == op.kind
+            and same_types(kinds, tags.graph.ops[node].types)
+        ]
+        if len(nodes) != 1:
+            return False
+        self.claimed.add(nodes[0])
+        there = dict(zip(used, tags.results(nodes[0]), strict=True))
+        for at in range(len(op.types)):
+            self.bind((op.id, at), there.get(at))
+        return True
 
     def is_retyped(self, op: Op, node: int) -> bool:
         """Whether an op with its tag is this one with other types, and not one that it went into.

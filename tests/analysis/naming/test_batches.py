@@ -66,3 +66,15 @@ def test_masks_are_of_the_size_of_what_is_certain():
     tokens, mask = Leaf("tokens", (16,), "i32"), Leaf("weights", (16,), "f32")
     chosen = batches([*PARAMS, tokens, mask], KEPT, differentiated=True)
     assert (chosen.certain, chosen.possible, chosen.inputs) == ((2,), (2,), (2, 3))
+
+
+def test_an_example_of_a_list_is_no_batch():
+    """As a list of images was, whose first dimension are channels; times are one for each image."""
+    images = [Leaf(f"x[{place}]", (4, 1, 16, 16), "f32") for place in range(8)]
+    times = Leaf("times", (8,), "f32")
+    assert named([*PARAMS, *images, times]) == ([], ["times"])
+    # Nothing says of these that they are examples: a batch has three parts, or its key has two.
+    parts = [Leaf(f"batch[{place}]", (8, 128), "i32") for place in range(3)]
+    assert named([*PARAMS, *parts, times])[0] == ["batch[0]", "batch[1]", "batch[2]"]
+    keys = Leaf("key", (3,), "ui32")
+    assert named([*PARAMS, *parts, keys])[0] == ["batch[0]", "batch[1]", "batch[2]"]

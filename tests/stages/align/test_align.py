@@ -222,6 +222,39 @@ func.func public @main() -> tensor<2x16x8xi32> {{
     assert not alignment.retyped
 
 
+def test_a_sort_without_what_nobody_uses_is_the_same_sort():
+    """As of jnp.quantile's, which is sorted with its places for the backward pass."""
+    body = """({{
+  ^bb0({arguments}):
+    %l = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %l : tensor<i1>
+  }})"""
+    both = body.format(
+        arguments="%p: tensor<i32>, %q: tensor<i32>, %a: tensor<f32>, %b: tensor<f32>"
+    )
+    graph = graph_of(f"""
+func.func public @main(%x: tensor<8xf32>, %y: tensor<8xi32>) -> tensor<8xf32> {{
+  %0:2 = "stablehlo.sort"(%y, %x) {both}
+    : (tensor<8xi32>, tensor<8xf32>) -> (tensor<8xi32>, tensor<8xf32>)
+  %1 = stablehlo.negate %0#1 : tensor<8xf32>
+  return %1 : tensor<8xf32>
+}}
+""")
+    sort, negate = (only(graph, f"stablehlo.{kind}") for kind in ("sort", "negate"))
+    after = graph_of(f"""
+func.func public @main(%x: tensor<8xf32>, %y: tensor<8xi32>) -> tensor<8xf32> {{
+  %0 = "stablehlo.sort"(%x) {body.format(arguments="%a: tensor<f32>, %b: tensor<f32>")}
+    : (tensor<8xf32>) -> tensor<8xf32> loc("sid{sort[0]}")
+  %1 = stablehlo.negate %0 : tensor<8xf32> loc("sid{negate[0]}")
+  return %1 : tensor<8xf32>
+}}
+""")
+    alignment = align(graph, after)
+    assert alignment.counterparts[sort[0], 0] == [None]
+    assert alignment.counterparts[sort[0], 1] == [only(after, "stablehlo.sort")]
+    assert not alignment.retyped
+
+
 def test_a_reductions_body_is_not_partitioned_and_other_shapes_are_not_aligned():
     graph, after, alignment, (values, counts, notes) = aligned(REDUCE, REDUCE_AFTER)
     assert counts["not partitioned"] == 3  # two arguments and a sum
