@@ -171,6 +171,8 @@ class NamedOps:
         """
         if is_named:
             return "agrees"
+        if named is None and move.is_returned:
+            return "not told apart"  # The constraint that ends the program is what it returns.
         # The op can also have moved what it makes, which the next one takes.
         is_taken = move.is_named_as_maker and any(self.is_taker(op, move) for op in named or ())
         return "not told apart" if is_taken else "disagrees"
