@@ -16,16 +16,12 @@ from itertools import accumulate
 
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.analysis.naming.next_values import next_values
-from sdyscope.analysis.naming.paths import Leaf, mirrored, pattern, shared_name
+from sdyscope.analysis.naming.paths import Leaf, mirrored, pattern
 from sdyscope.analysis.naming.roles import Role, pass_arguments, roles
-from sdyscope.analysis.naming.scopes import (
-    folded_scopes,
-    is_differentiated,
-    phase_of,
-    scope_of,
-)
+from sdyscope.analysis.naming.scopes import is_differentiated, phase_of, scope_of
 from sdyscope.analysis.naming.speakers import Speakers
 from sdyscope.analysis.propagation.decided import Decisions
+from sdyscope.annotations import folded_names, shared_name
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.decided import DecidedValue
@@ -313,7 +309,7 @@ class _OverTime:
     def held(self, position: int, categories: Mapping[int, Category]) -> tuple[Holding, ...]:
         """What is held at a position, what takes most first."""
         every = [*self.arguments(), *self.computed(position, categories)]
-        scopes = folded_scopes(holding.name for holding in every if holding.op)
+        scopes = folded_names(holding.name for holding in every if holding.op)
         groups: dict[tuple[object, ...], list[Holding]] = defaultdict(list)
         for holding in every:
             name = scopes[holding.name] if holding.op else pattern(holding.name)
