@@ -46,6 +46,14 @@ NO_LOGICAL: Final = "No logical axes were given."
 ONE_PARTITIONER: Final = "It compares two partitioners: pass --partitioner both."
 
 
+def single_ops_text(count: int) -> str:
+    """How many single ops of a recorded run no rule looked at, and what does look at them."""
+    return (
+        f"{counted(count, 'op')} of shard_maps outside of jit, each compiled alone, "
+        f"{'is' if count == 1 else 'are'} left out; --all looks at them, too."
+    )
+
+
 def lint_said(fact: facts.LintFact) -> Said:
     """What a rule says of what it sees."""
     if isinstance(fact, facts.HeldFact):
