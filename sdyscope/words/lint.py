@@ -94,11 +94,11 @@ def _held(fact: facts.HeldFact) -> Said:
             return _under_sharded(fact)
         case facts.StateDiffers(parameter, wanted, sharded):
             return Said(
-                f"It is optimizer state of {parameter}, but sharded differently: each update "
-                "moves one of the two.",
+                f"It is kept of {parameter}, as moments and averages are, but sharded differently: "
+                "each update moves one of the two.",
                 f"{spec_words(wanted)}, as {parameter}",
                 spec_words(sharded),
-                "Give the optimizer state the shardings of the parameters.",
+                "Give what is kept of parameters their shardings.",
             )
         case facts.NextValueDiffers(result, wanted, sharded, relation):
             return Said(
