@@ -160,7 +160,8 @@ def test_a_constraint_that_gspmd_cannot_return_is_where_the_axes_come_from(neste
     )
     assert not named(origin, "needed")
     assert {spec for _, spec in named(origin, "has")} == {"P(None, ('data', 'model'))"}
-    assert inspected.verify(6).agrees
+    if compat.version_tuple() >= (0, 10):  # Before, a dump's instructions can't be read.
+        assert inspected.verify(6).agrees
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
