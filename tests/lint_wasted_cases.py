@@ -227,6 +227,30 @@ def layers_gathered_by_a_constraint():
     return program(f, array((1024, 128), "data", None), [array((128, 128)) for _ in range(5)])
 
 
+@finds("activation-gathered-repeatedly", "x", compiled=True)
+def residual_stream_that_a_loop_hands_on():
+    """It begins with an argument, whose name it has."""
+
+    def f(x: Any, ws: Any) -> Any:
+        def layer(x: Any, w: Any) -> Any:
+            return constrain(jnp.tanh(x @ w), on(None, "data")), None
+
+        return jax.lax.scan(layer, x, ws)[0]
+
+    return program(f, array((1024, 128), None, "data"), array((5, 128, 128)))
+
+
+@spares("activation-gathered-repeatedly", compiled=True)
+def parameters_that_a_loop_over_steps_hands_on():
+    def f(w: Any, xs: Any) -> Any:
+        def step(w: Any, x: Any) -> Any:
+            return w - 0.1 * jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w) ** 2))(w), None
+
+        return jax.lax.scan(step, w, xs)[0]
+
+    return program(f, array((1024, 512), "data"), array((5, 64, 1024), None, "data"))
+
+
 @spares("activation-gathered-repeatedly", compiled=True)
 def residual_stream_on_its_rows():
     return layers(("data", None))

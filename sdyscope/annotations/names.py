@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from sdyscope.annotations.model import split_scope
 from sdyscope.graph import Op
+
+#: What tells the layers of a model apart.
+_NUMBER = re.compile(r"\d+")
 
 
 def within_program(path: str) -> str:
@@ -15,6 +20,22 @@ def within_program(path: str) -> str:
     """
     first, _, rest = path.partition("/")
     return rest if first.startswith(("jit(", "pjit(")) else path
+
+
+def shared_name(names: Sequence[str]) -> str:
+    """The name of what has names that differ in numbers only, with ``*`` for those that differ."""
+    numbers = zip(*map(_NUMBER.findall, names), strict=True)
+    shown = iter([same[0] if len({*same}) == 1 else "*" for same in numbers])
+    return _NUMBER.sub(lambda _: next(shown), names[0])
+
+
+def folded_names(names: Iterable[str]) -> dict[str, str]:
+    """Each name with ``*`` for its numbers in which several that are otherwise the same differ."""
+    alike: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        alike[_NUMBER.sub("*", name)].add(name)
+    named = [(shared_name(sorted(members)), members) for members in alike.values()]
+    return {member: name for name, members in named for member in members}
 
 
 #: What a constant of the program is called: it has no name.

@@ -109,7 +109,7 @@ def command(
     from sdyscope.terminal.answer import print_answer
     from sdyscope.terminal.messages import tell
     from sdyscope.views import lint
-    from sdyscope.words.counts import counted
+    from sdyscope.words.lint import single_ops_text
 
     if explain is not None or list_rules:
         rules = [rule(explain)] if explain is not None else chosen_rules(select, ignore)
@@ -133,10 +133,7 @@ def command(
     opened = subject.opened(subject.under(partitioner)).with_mesh(mesh)
     programs = opened.programs if everything else opened.whole
     if left := 0 if everything else len(opened.own) - len(programs):
-        tell(
-            f"note: {counted(left, 'op')} of shard_maps outside of jit, each compiled alone, "
-            f"{'is' if left == 1 else 'are'} left out; --all looks at them, too."
-        )
+        tell(f"note: {single_ops_text(left)}")
     if not programs:
         raise opened.unread[0].error
 

@@ -76,7 +76,8 @@ class Pipeline:
         stages: devices along it, n.
         trips: trips of the loop.
         both_ways: whether values go both ways along the axis: forward and backward in one loop.
-        microbatches: m, by the number of trips: n + m - 1, or m + 2 (n - 1) both ways.
+        microbatches: m, by the number of trips: n + m - 1, or m + 2 (n - 1) both ways. Each
+            counts as often as it passes the stages: more than once in a circular pipeline.
         bubble: the part of the time in which a stage has nothing to do, (n - 1) / (n + m - 1).
         bytes: bytes that a device hands on in a step.
         source: the innermost line of user code of what hands them on; None where there is none.
@@ -93,7 +94,7 @@ class Pipeline:
 
     @property
     def microbatches(self) -> int:
-        """How many pass through the stages in that many trips."""
+        """How many pass through the stages in that many trips, each as often as it passes."""
         return self.trips - (2 if self.both_ways else 1) * (self.stages - 1)
 
     @property

@@ -103,6 +103,8 @@ class Numbers:
         devices: what both were run on, such as ``8 cpu devices``.
         inputs: where the values came from; null where they were not compared.
         reason: why they were not compared; empty where they were.
+        idle_loops: how many loops whose number of iterations the values decide did not run on
+            these, or are not known to: results then say nothing of what is in them.
         is_simplified: whether XLA simplified the algebra of the step on one device that they were
             compared with, if they were, as in ``Reference``.
     """
@@ -117,6 +119,12 @@ class Numbers:
     inputs: InputSource | None = None
     reason: PathWords = ""
     is_simplified: bool = True
+    idle_loops: int = 0
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the edited program was seen to compute what it should, with all of its loops."""
+        return self.verdict in ("same", "corrected") and not self.idle_loops
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ axes."""
 
 OriginRole: TypeAlias = Literal["has", "needed"]
 """``has``: the sharding of the value that is moved or summed; ``needed``: the one it is needed
-with, or that another tensor of the same op has on these axes."""
+with, or that another tensor of the same op has on these axes; of a value left unreduced, the first
+behind it that is reduced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,14 @@ class OriginAnnotation:
         named = self.source is None or self.kind in ("argument", "result")
         place = self.name if named or self.source is None else str(self.source)
         return self.kind, place, self.mapped, self.spec
+
+    @property
+    def is_unreduced(self) -> bool:
+        """Whether it says that a value is still to be reduced over all of its axes."""
+        named = {axis.name for axis in self.axes}
+        if isinstance(self.spec, TensorSharding):
+            return named <= {axis.name for axis in self.spec.unreduced_axes}
+        return isinstance(self.spec, PartitionSpec) and named <= self.spec.unreduced
 
     def written(self) -> OriginAnnotation:
         """The annotation alone, alike for whatever comes from it."""
@@ -229,8 +238,14 @@ class CollectiveOrigin:
 
         It splits the op itself, or first moves a dimension to them that has others.
         """
-        sums = self.kind in ("reduction", "lookup")
+        sums = self.kind in ("reduction", "lookup") and not self.is_unreduced
         return self.kind == "split" or (sums and any(self.every_of("needed")))
+
+    @property
+    def is_unreduced(self) -> bool:
+        """Whether it reduces what the program says is still to be reduced over all of its axes."""
+        has = [annotation for annotation in self.annotations if annotation.role == "has"]
+        return self.kind == "reduction" and bool(has) and all(each.is_unreduced for each in has)
 
     @property
     def known(self) -> bool:

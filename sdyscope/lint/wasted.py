@@ -152,10 +152,11 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Sighting]:
     in a `shard_map`. If all of it is meant to be on each device, as for a router of few tokens,
     ignore the rule for that program.
 
-    Gathers of arguments, or of their slices by layer, are not counted: that is FSDP. Nor is
-    sequence parallelism, in which a reduce-scatter of the same bytes over the same axes stands
-    against every gather: together they are an all-reduce. Nor is what a train step gathers outside
-    of its passes, as an optimizer does. A note where it is less than 64 KiB per step.
+    Gathers of arguments, or of their slices by layer, are not counted: that is FSDP. What a loop
+    over layers hands on is no argument, though it begins with one; what a loop over steps does is.
+    Nor is sequence parallelism, in which a reduce-scatter of the same bytes over the same axes
+    stands against every gather: together they are an all-reduce. Nor is what a train step gathers
+    outside of its passes, as an optimizer does. A note where it is less than 64 KiB per step.
     """
     arguments = {
         row.name: row.shape or ()
@@ -178,9 +179,12 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Sighting]:
                 continue
             origin = part.origin
             value = "" if origin is None else origin.value
-            if origin is None or value in arguments or not value:
+            if origin is None or not value:
                 continue
-            if any(
+            is_handed_on = origin.carried and not _is_around_passes(part.scope)
+            if not is_handed_on and value in arguments:
+                continue
+            if not is_handed_on and any(
                 annotation.name in arguments
                 and (
                     value.endswith("convert_element_type")
@@ -263,6 +267,12 @@ def _by_bytes(
     for collective, part, cause in known:
         bytes_of[causes.setdefault(cause.key, cause).key] += collective.count * part.sent
     return [(causes[key], sent) for key, sent in bytes_of.most_common()]
+
+
+def _is_around_passes(scope: str) -> bool:
+    """Whether a loop is around whole steps, each with a backward pass: it carries parameters."""
+    before, differentiated, _ = scope.partition("jvp(")
+    return bool(differentiated) and "while/body" in before
 
 
 def _is_slice(block: Sequence[int], whole: Sequence[int]) -> bool:

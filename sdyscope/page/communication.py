@@ -16,8 +16,8 @@ from sdyscope.analysis.cost.cost import Cost, cost_document
 from sdyscope.analysis.cost.remarks import basis, doubts, error_of_estimates, limits
 from sdyscope.analysis.cost.schedule import schedule_of, with_steps
 from sdyscope.analysis.naming.paths import without_indices
-from sdyscope.analysis.naming.scopes import folded_scopes
 from sdyscope.analysis.profile.profile import ProfileDocument
+from sdyscope.annotations import folded_names
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.calibration import Calibration
 from sdyscope.facts.measured import CollectiveTime
@@ -198,7 +198,7 @@ def annotation_label(annotation: OriginAnnotation) -> str:
 
 def _folds(programs: Sequence[Collectives]) -> dict[str, str]:
     """The scopes of all, those of repeated layers as one."""
-    return folded_scopes(
+    return folded_names(
         part.scope
         for program in programs
         for collective in program.collectives

@@ -120,8 +120,8 @@ def _rules(
     for pair, entry in zip(pairs, entries, strict=True):
         start, end, before = _place(text, pair)
         write = partial(_written, style, isinstance(pair.value, yaml.SequenceNode), before)
-        line = pair.key.start_mark.line + 1
-        yield LogicalRule(file, line, pair.key.value, entry, start, end, write)
+        at = pair.key.start_mark
+        yield LogicalRule(file, at.line + 1, at.column, pair.key.value, entry, start, end, write)
 
 
 def _written(style: _Style, is_list: bool, before: str, axes: SpecEntry) -> str:

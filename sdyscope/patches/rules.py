@@ -53,6 +53,7 @@ class LogicalRule:
     Attributes:
         file: the file that says it.
         line: its line.
+        column: the byte of it that it begins with.
         name: the logical axis.
         axes: the mesh axes, as a dimension has them; None where it is not sharded.
         start: the first character of what is written for them.
@@ -62,6 +63,7 @@ class LogicalRule:
 
     file: str
     line: int
+    column: int
     name: str
     axes: SpecEntry
     start: int
@@ -93,7 +95,8 @@ def logical_rules(source: Source, axes: Collection[str]) -> Iterator[LogicalRule
                 break
             write = partial(spec_entry_text, quote=source.quote)
             place = source.whole(value)
-            rules.append(LogicalRule(source.file, source.line(key), name, own, *place, write))
+            at = source.location(key)
+            rules.append(LogicalRule(at.file, at.line, at.column, name, own, *place, write))
         said = {rule.name: rule.axes for rule in rules}
         if len(rules) == len(pairs) and are_rules(said, _called(source, node), axes):
             yield from rules

@@ -14,6 +14,7 @@ import libcst as cst
 from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ParentNodeProvider
 
 from sdyscope.errors import TargetError, read_text
+from sdyscope.values.source import SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ class Span:
     end_line: int
     end_column: int
     function: str = ""
+
+    @property
+    def location(self) -> SourceLocation:
+        """Where it begins."""
+        return SourceLocation(self.file, self.line, self.column, self.function)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -217,6 +223,11 @@ class Source:
     def line(self, node: cst.CSTNode) -> int:
         """The line that a node begins in, counted from 1."""
         return self._data.count(b"\n", 0, self._spans[node].start) + 1
+
+    def location(self, node: cst.CSTNode) -> SourceLocation:
+        """Where a node begins, with the byte of its line, which tells it from others there."""
+        line = self.line(node)
+        return SourceLocation(self.file, line, self._spans[node].start - self._lines[line - 1])
 
     @cached_property
     def quote(self) -> str:

@@ -69,7 +69,7 @@ def pipeline_text(pipeline: Pipeline) -> str:
     to = "both neighbours" if pipeline.both_ways else "the next device"
     return (
         f"pipeline over {pipeline.axis}={n}{at}: each of {pipeline.trips:,} trips of a loop hands "
-        f"{size(pipeline.bytes)} on to {to}; with {m:,} microbatches a stage is idle for "
-        f"{n - 1:,} of {n + m - 1:,} steps, a bubble of {pipeline.bubble:.1%}: "
-        "(n - 1) / (n + m - 1)"
+        f"{size(pipeline.bytes)} on to {to}; with {m:,} microbatches, or fewer that pass more than "
+        f"once, a stage is idle for {n - 1:,} of {n + m - 1:,} steps, a bubble of "
+        f"{pipeline.bubble:.1%}: (n - 1) / (n + m - 1)"
     )

@@ -212,7 +212,12 @@ def numbers_text(numbers: Numbers) -> tuple[str, Tone]:
         "differ": (f"results differ{where} ({error})", "bad"),
         "not compared": (f"not compared: {numbers.reason}", "warning"),
     }
-    return texts[numbers.verdict]
+    text, tone = texts[numbers.verdict]
+    if numbers.idle_loops and numbers.verdict in ("same", "corrected"):
+        loops = counted(numbers.idle_loops, "loop")
+        text += f"; {loops} did not run on these inputs: give the program inputs on which each runs"
+        tone = "warning"
+    return text, tone
 
 
 #: How many results are named that an edited program leaves elsewhere.

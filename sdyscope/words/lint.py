@@ -46,6 +46,14 @@ NO_LOGICAL: Final = "No logical axes were given."
 ONE_PARTITIONER: Final = "It compares two partitioners: pass --partitioner both."
 
 
+def single_ops_text(count: int) -> str:
+    """How many single ops of a recorded run no rule looked at, and what does look at them."""
+    return (
+        f"{counted(count, 'op')} of shard_maps outside of jit, each compiled alone, "
+        f"{'is' if count == 1 else 'are'} left out; --all looks at them, too."
+    )
+
+
 def lint_said(fact: facts.LintFact) -> Said:
     """What a rule says of what it sees."""
     if isinstance(fact, facts.HeldFact):
@@ -86,11 +94,11 @@ def _held(fact: facts.HeldFact) -> Said:
             return _under_sharded(fact)
         case facts.StateDiffers(parameter, wanted, sharded):
             return Said(
-                f"It is optimizer state of {parameter}, but sharded differently: each update "
-                "moves one of the two.",
+                f"It is kept of {parameter}, as moments and averages are, but sharded differently: "
+                "each update moves one of the two.",
                 f"{spec_words(wanted)}, as {parameter}",
                 spec_words(sharded),
-                "Give the optimizer state the shardings of the parameters.",
+                "Give what is kept of parameters their shardings.",
             )
         case facts.NextValueDiffers(result, wanted, sharded, relation):
             return Said(

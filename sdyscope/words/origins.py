@@ -14,7 +14,7 @@ from sdyscope.facts.origins import (
     OriginRole,
     Spec,
 )
-from sdyscope.values.sharding import PartitionSpec, TensorSharding
+from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import few
 from sdyscope.words.mesh import listed_axes
@@ -119,8 +119,11 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
         return f"{NOT_FOUND}: {_WHY[origin.not_found].format(op=op)}"
     has = [annotation for annotation in origin.annotations if annotation.role == "has"]
     needed = [annotation for annotation in origin.annotations if annotation.role == "needed"]
-    if origin.kind == "reduction" and has and all(map(_is_unreduced, has)):
+    if origin.is_unreduced:
         words = f"{it} reduces a value left unreduced over {_over(has, origin, file)}"
+        if needed:
+            verb = "requires" if len(needed) == 1 else "require"
+            words += f"; {_listed(needed, file)} {verb} it reduced"
     elif origin.kind == "reduction":
         verb = "reduces" if op in _NO_SUMS else "sums"
         words = f"{it} {verb} a {_sharded_dimension(has, origin, file)}{_moved_to(needed, file)}"
@@ -271,14 +274,6 @@ def _over(annotations: Sequence[OriginAnnotation], origin: CollectiveOrigin, fil
     axes = dict.fromkeys(axis for annotation in annotations for axis in annotation.axes)
     by = f"{_listed(annotations, file)}{_otherwise(origin, file)}"
     return f"{listed_axes(axes)} by {by}"
-
-
-def _is_unreduced(annotation: OriginAnnotation) -> bool:
-    """Whether it says that a value is still to be reduced over all of its axes."""
-    spec, named = annotation.spec, {axis.name for axis in annotation.axes}
-    if isinstance(spec, TensorSharding):
-        return named <= {axis.name for axis in spec.unreduced_axes}
-    return isinstance(spec, PartitionSpec) and named <= spec.unreduced
 
 
 def _otherwise(origin: CollectiveOrigin, file: str, role: OriginRole = "has") -> str:

@@ -22,8 +22,8 @@ from sdyscope.words.places import shown_name, source_text
 #: What each category is.
 CATEGORY_TEXTS: Final[Mapping[Category, str]] = {
     "parameters": "arguments whose next values, or gradients, are returned",
-    "optimizer state": "what is kept of them besides: moments of an optimizer, averages",
-    "state": "arguments whose next values are returned",
+    "optimizer state": "what is kept of them to update them by, such as moments",
+    "state": "other arguments whose next values are returned, such as averages of parameters",
     "inputs": "all other arguments",
     "results": "results that lie in no argument's buffer, reserved from the start",
     "constants": "constants of the program",

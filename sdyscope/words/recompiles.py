@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from sdyscope.annotations import folded_names
 from sdyscope.facts.recompiles import ArgumentChange, OpChange, Recompile
 from sdyscope.facts.sharded import Sharded
 from sdyscope.words.counts import few, listed
 from sdyscope.words.places import source_text
 from sdyscope.words.sharding import short
 
-#: How many types or shardings of one argument are listed, and how many arguments.
+#: How many types or shardings of one argument are listed.
 _LISTED = 6
+#: How many arguments, or groups of these that changed alike, are named.
+_NAMED = 3
 _DENSE = re.compile(r"^dense<(.*)> : tensor<.*>$", re.DOTALL)
 #: How much of an attribute is shown.
 _LONGEST = 60
@@ -53,7 +56,10 @@ def cause(alike: Sequence[Recompile]) -> str:
 
 
 def _arguments(arguments: Sequence[Sequence[ArgumentChange]], before: str) -> list[str]:
-    """What changed of arguments: of those that changed alike the first one, and how many."""
+    """What changed of arguments: of those that changed alike the first one, and how many.
+
+    The largest groups come first.
+    """
     groups: dict[object, list[str]] = {}
     for alike in arguments:
         changed = _changed(alike)
@@ -63,11 +69,12 @@ def _arguments(arguments: Sequence[Sequence[ArgumentChange]], before: str) -> li
             text += f", as {before} returns {returned}"
             text += ", its next value" if alike[0].is_next_value else ""
         groups.setdefault((alike[0].kind, changed, bool(returned)), []).append(text)
+    largest = sorted(groups.values(), key=len, reverse=True)
     parts = [
         first + (f", and {len(others):,} more likewise" if others else "")
-        for first, *others in [*groups.values()][:_LISTED]
+        for first, *others in largest[:_NAMED]
     ]
-    if left := sum(map(len, [*groups.values()][_LISTED:])):
+    if left := sum(map(len, largest[_NAMED:])):
         parts.append(f"and {left:,} more")
     return parts
 
@@ -125,8 +132,13 @@ def _few(words: Sequence[str]) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    more = [f"{len(names) - _LISTED:,} more"] if len(names) > _LISTED else []
-    return listed([*names[:_LISTED], *more])
+    """The first of some names, layers together, and how many more there are."""
+    if len(names) <= _NAMED:
+        return listed(names)
+    folded = folded_names(names)
+    shown = [*dict.fromkeys(folded[name] for name in names)][:_NAMED]
+    more = sum(folded[name] not in shown for name in names)
+    return listed([*shown, *([f"{more:,} more"] if more else [])])
 
 
 def _sharding(sharded: Sharded | None) -> str:

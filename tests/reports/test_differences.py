@@ -200,6 +200,41 @@ def test_ops_that_differ_are_a_table(open_page):
     assert "[object" not in page.inner_text("main")
 
 
+def test_names_of_ops_are_broken_between_their_words(open_page):
+    """On a telephone `stablehlo.exponential` is two lines, and not `exponentia` and `l`."""
+
+    def named(x, function):
+        with jax.named_scope("transformer_block/attention_projection"):
+            return function(x)
+
+    one, two = (
+        inspect(
+            jax.jit(lambda x, function=function: named(x, function)),
+            jnp.ones((8, 8)),
+            partitioners=("shardy",),
+            name=name,
+        )
+        for name, function in (("before", jnp.tanh), ("after", jax.nn.softmax))
+    )
+    page = open_page(report_page.differences_page(one, two, "Not compiled."), "", width=420)
+    lines = page.evaluate(
+        """() => {
+        const lines = [];
+        for (const name of document.querySelectorAll("[aria-label='Ops that differ'] bdi")) {
+            const range = document.createRange();
+            for (const node of name.childNodes) {
+                if (node.nodeType !== 3) continue;
+                range.selectNodeContents(node);
+                lines.push([node.data, range.getClientRects().length]);
+            }
+        }
+        return lines;
+        }"""
+    )
+    assert {"stablehlo.", "exponential", "attention_"} <= {word for word, _ in lines}
+    assert [word for word, count in lines if count > 1] == []
+
+
 def test_what_is_noted_of_a_comparison_is_on_the_page(open_page):
     """As the terminal says it: one of the two has another name for an axis."""
     sides = [

@@ -225,9 +225,10 @@ def infer(tmp_path, monkeypatch):
 
 
 @pytest.mark.compiles
-def test_what_a_package_takes_as_star_args_is_named_by_the_variables_of_the_call(infer):
+@pytest.mark.parametrize("jit", [jax.jit, eqx.filter_jit])
+def test_what_a_package_takes_as_star_args_is_named_by_the_variables_of_the_call(infer, jit):
     state, images, labels = jnp.ones(()), jnp.ones((8, 4)), {"one": jnp.ones(8)}
-    step = jax.jit(infer.update)
+    step = jit(infer.update)
     with sdyscope.recording() as heard:
         step(state, images, labels)
     assert heard_names(heard, "update") == ["state", "images", "labels['one']"]

@@ -50,3 +50,25 @@ def test_a_result_is_a_next_value_only_where_that_is_known(is_certain: bool) -> 
     returned = replace(MOVED, returned_as="result", is_next_value=is_certain)
     text = cause([replace(AGAIN, arguments=(returned,))])
     assert ("as f.1 returns result" in text, "next value" in text) == (True, is_certain)
+
+
+def test_arguments_that_change_alike_are_told_together_and_layers_by_one_name() -> None:
+    """Of a tree of 48 arrays of 4 shapes, each of which has another type than before."""
+    changes = tuple(
+        replace(
+            RETYPED,
+            name=f"params['blocks'][{at}]['{name}']",
+            was_type=f"f32[{size}]",
+            type=f"bf16[{size}]",
+        )
+        for at in range(12)
+        for size, name in ((8, "bias"), (16, "down"), (32, "norm"), (64, "up"))
+    )
+    text = cause([replace(AGAIN, arguments=changes, op=None)])
+    assert text.count("params['blocks']") == 3
+    assert text.count("and 11 more likewise") == 3
+    assert text.endswith("and 12 more")
+    moved = tuple(replace(MOVED, name=change.name) for change in changes)
+    said = advice(replace(AGAIN, arguments=moved, op=None))
+    assert "Place params['blocks'][*]['bias'], params['blocks'][*]['down']" in said
+    assert "params['blocks'][*]['norm'] and 12 more on the mesh" in said

@@ -247,6 +247,11 @@ function changes(ours, theirs) {
   );
 }
 
+/** The name of an op or scope, which may be broken behind the marks between its words. */
+function breakable(name) {
+  return name.split(/(?<=[._/])/).flatMap((part) => [part, el("wbr", {})]);
+}
+
 function opTable(ops, { labels }) {
   const shown = ops.slice(0, OPS);
   const types = (counts) =>
@@ -261,8 +266,8 @@ function opTable(ops, { labels }) {
         el(
           "tr",
           {},
-          el("th", { scope: "row" }, el("code", {}, el("bdi", {}, kind))),
-          el("td.compared-for", {}, el("bdi", {}, scope)),
+          el("th.compared-op", { scope: "row" }, el("code", {}, el("bdi", {}, breakable(kind)))),
+          el("td.compared-for.compared-op", {}, el("bdi", {}, breakable(scope))),
           el("td.end", { title: types(typesA) }, whole(a)),
           el("td.end", { title: types(typesB) }, whole(b)),
           b === a

@@ -8,7 +8,7 @@ that are sharded on it, to the nearest annotation with it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -517,6 +517,72 @@ class AnnotatedAxes:
             if shared is not None:
                 yield written.origin((shared.axis(self.decided.mesh),), recorded=True)
 
+    def reduced_for(self, value: ValueId, part: AxisPart) -> Iterator[OriginAnnotation]:
+        """The nearest annotations behind a value left unreduced over an axis that have it reduced.
+
+        Args:
+            value: which value.
+            part: the axis.
+        """
+        axes = (part.axis(self.decided.mesh),)
+        needed: dict[int, OriginAnnotation] = {}
+
+        def is_left(at: ValueId) -> bool:
+            return any(True for _ in self.unreduced(at, part))
+
+        def is_needed(written: WrittenSpec) -> bool:
+            annotation = written.origin(axes, "needed", recorded=True)
+            if not annotation.is_unreduced:
+                needed[id(written)] = annotation
+            return not annotation.is_unreduced
+
+        def behind(at: ValueId) -> Iterator[ValueId]:
+            results = (
+                each for each in self._written_at.get(at, ()) if each.annotation.kind == "result"
+            )
+            if any(map(is_needed, results)):
+                return
+            for user, _ in self.graph.uses(*at):
+                written = self._on_ops.get(user.id)
+                if user.is_constraint and written is not None and is_needed(written):
+                    continue
+                constraints = ((c.id, 0) for c, _ in self.graph.uses(user) if c.is_constraint)
+                own = [(user.id, result) for result in range(len(user.types))]
+                if any(map(is_left, (*own, *constraints))):
+                    yield from own
+            yield from self._passed_on.get(at, ())
+
+        deque(reached([value], behind, _FAR), maxlen=0)
+        yield from needed.values()
+
+    @cached_property
+    def _passed_on(self) -> dict[ValueId, list[ValueId]]:
+        """What values become inside of regions and functions, and behind these."""
+        passed_on: dict[ValueId, list[ValueId]] = {}
+        for _, source, target in self.graph.crossings():
+            passed_on.setdefault(source, []).append(target)
+        return passed_on
+
+    @cached_property
+    def returned_otherwise(self) -> Mapping[int, int]:
+        """The constraints without the axes they say, by what they are returned as.
+
+        GSPMD replicates a result that its devices do not divide evenly (`ShardingPropagation`):
+        a constraint that ends the program is then replicated, and only what it is on has its axes.
+        """
+        # What a call gives is what its function ends with.
+        inside = {to: source for kind, source, to in self.graph.crossings() if kind == "return"}
+        returned = {}
+        for index, value in self.graph.returned.items():
+            while value in inside:
+                value = inside[value]
+            written = self._on_ops.get(value[0])
+            if written is None or not self.graph.ops[value[0]].is_constraint:
+                continue
+            if not all(self._dims(value, part) for dim in written.axes for part in dim):
+                returned[value[0]] = index
+        return returned
+
     def of_op(self, op: int) -> WrittenSpec | None:
         """The annotation of a constraint, or that is written on any other op."""
         return self._on_ops.get(op)
@@ -712,6 +778,9 @@ class AnnotatedAxes:
             yield from self._values_of(graph.ops[annotation.op], annotation.index)
         elif 0 <= annotation.op < len(graph.ops) and graph.ops[annotation.op].types:
             op = graph.ops[annotation.op]
+            if op.id in self.returned_otherwise:
+                yield graph.operand_values[op.id][0]
+                return
             index = annotation.index if annotation.kind == "shard_map output" else 0
             yield op.id, index if index is not None and index < len(op.types) else 0
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sdyscope.analysis.collectives.totals import Collective, Collectives
-from sdyscope.analysis.naming.scopes import folded_scopes
+from sdyscope.annotations import folded_names
 from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.values.source import SourceLocation, line_of, lines_apart
 
@@ -59,7 +59,7 @@ def collective_groups(collectives: Collectives) -> list[CollectiveGroup]:
     Alike are those of one kind, axes, tensors and source line, reached in the same way, that stand
     in the same scope, or in scopes that differ in numbers only.
     """
-    scopes = folded_scopes(
+    scopes = folded_names(
         part.scope for collective in collectives.collectives for part in collective.parts
     )
     ways: dict[object, set[tuple[object, ...]]] = {}

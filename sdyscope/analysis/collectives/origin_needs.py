@@ -224,6 +224,10 @@ class Needs:
                 the sharding of one call.
             call: that call.
         """
+        returned = self.annotated.returned_otherwise.get(user.id)
+        if returned is not None:
+            yield Need(given or value, None, returned, call)
+            return
         inside = self.entered(user, number)
         if inside is None or user.mnemonic == "while":
             yield Need(given or value, user, call=call)

@@ -392,10 +392,14 @@ class _Search:
             if annotated_axes:
                 op = next((op for op in ops if value in self.around.operands(op)), None)
                 summed = self.around.summed_for(value, axes)
+                needed = [each for axis in axes for each in self.annotated.reduced_for(value, axis)]
                 return replace(
                     origin_at("reduction", op or (ops[0] if value in own else None)),
                     **self.origins.moved(value),
-                    annotations=tuple(self.origins.grouped(annotated_axes, "has")),
+                    annotations=(
+                        *self.origins.grouped(annotated_axes, "has"),
+                        *self.origins.grouped(needed, "needed"),
+                    ),
                     together=self.origins.together(summed, axes, transfer.calls),
                 )
         return None

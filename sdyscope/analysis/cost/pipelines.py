@@ -7,9 +7,11 @@ about twice as long, has as many steps and so the same ratio.
 
 What is looked for is a loop whose carried value is moved one device on, all of it, in every trip,
 and computed on one side of that. Whether a stage computes something of use in a step can't be seen
-in the program: n is the size of the axis and n + m - 1 the trips of the loop. Where values go both
-ways, one forward and one backward as in 1F1B (Narayanan et al., 2019, arXiv 1806.03377), the loop
-has m + 2 (n - 1) trips, of which n - 1 at each end are half as long or shorter: the same bubble. A
+in the program: n is the size of the axis and n + m - 1 the trips of the loop. Nor can it how often
+a microbatch passes: where m / 2 pass twice, in a circular pipeline (Narayanan et al., 2021, arXiv
+2104.04473), there are as many trips and the same bubble. Where values go both ways, one forward
+and one backward as in 1F1B (Narayanan et al., 2019, arXiv 1806.03377), the loop has m + 2 (n - 1)
+trips, of which n - 1 at each end are half as long or shorter: the same bubble. A
 ring of n trips, such as ring attention's, is none. Of two stages with several values that are
 handed on nothing is said: there both ways are the same.
 """

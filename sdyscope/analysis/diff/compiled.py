@@ -91,6 +91,7 @@ def compiled_diff(
     annotations: Sequence[TensorDifference] = (),
     causes_missing: Remark | str = "",
     across_versions: bool = False,
+    same_types: bool = False,
     devices_reordered: bool = False,
 ) -> CompiledDiff:
     """Compares two compiled programs. A side that was refused is told as such, and not compared.
@@ -104,6 +105,7 @@ def compiled_diff(
         annotations: what differs in their lowered modules, to trace differences to that.
         causes_missing: why there are no propagations, where there could be.
         across_versions: they may be of two JAX; see ``collective_differences``.
+        same_types: whether what has another type is another value; see ``propagated_diff``.
         devices_reordered: whether the devices of two programs are in another order.
     """
     sides = a.fact(), b.fact()
@@ -111,7 +113,7 @@ def compiled_diff(
         return CompiledDiff(name=name, across=across, a=sides[0], b=sides[1])
     finder, same_shardings = None, None
     if propagated is not None:
-        values = propagated_diff(name, *propagated, across)
+        values = propagated_diff(name, *propagated, across, same_types=same_types)
         same_shardings = values.same
         finder = Causes(values, propagated, annotations)
     differences, moved = collective_differences(

@@ -56,7 +56,12 @@ class PropagatedSide:
 
 
 def propagated_diff(
-    name: str, a: PropagatedSide, b: PropagatedSide, across: Across
+    name: str,
+    a: PropagatedSide,
+    b: PropagatedSide,
+    across: Across,
+    *,
+    same_types: bool = False,
 ) -> PropagatedDiff:
     """Compares two propagations, value by value.
 
@@ -66,6 +71,7 @@ def propagated_diff(
         b: the second.
         across: what the two are. Arguments of two programs are the same when their pytree paths
             are, those of one program when their numbers are.
+        same_types: whether what has another type is another value; see ``value_pairs``.
     """
     # GSPMD names no axes: they are those of the other side's mesh.
     meshes = a.decisions.mesh, b.decisions.mesh
@@ -73,16 +79,26 @@ def propagated_diff(
         PropagatedSide(a.label, a.decisions.on(meshes[0] or meshes[1])),
         PropagatedSide(b.label, b.decisions.on(meshes[1] or meshes[0])),
     )
-    return _Comparison(name, *sides, across).result()
+    pairs = value_pairs(
+        sides[0].graph, sides[1].graph, by_name=across == "programs", same_types=same_types
+    )
+    return _Comparison(name, *sides, across, pairs).result()
 
 
 class _Comparison:
-    def __init__(self, name: str, a: PropagatedSide, b: PropagatedSide, across: Across) -> None:
+    def __init__(
+        self,
+        name: str,
+        a: PropagatedSide,
+        b: PropagatedSide,
+        across: Across,
+        pairs: Mapping[ValueId, ValueId],
+    ) -> None:
         self.name = name
         self.a = a
         self.b = b
         self.across = across
-        self.pairs = value_pairs(a.graph, b.graph, by_name=across == "programs")
+        self.pairs = pairs
         self.same: set[ValueId] = set()
         self.different: dict[ValueId, DifferingValue] = {}
         self.not_compared: Counter[tuple[NotComparedReason, str]] = Counter()

@@ -261,6 +261,8 @@ def compared(a: ProgramStages, b: ProgramStages, labels: tuple[str, str]) -> Com
         labels: what to call them.
     """
     first, second = a.labelled(labels[0]), b.labelled(labels[1])
+    # Of two commits an author changes types; of one program no JAX does.
+    same_types = a.versions != b.versions
     lowered = lowered_diff(
         second.name,
         first.lowered,
@@ -286,7 +288,7 @@ def compared(a: ProgramStages, b: ProgramStages, labels: tuple[str, str]) -> Com
         propagated=None
         if sides is None
         else replace(
-            propagated_diff(second.name, *sides, "programs"),
+            propagated_diff(second.name, *sides, "programs", same_types=same_types),
             devices_reordered=lowered.devices_reordered,
         ),
         compiled=compiled_diff(
@@ -298,6 +300,7 @@ def compared(a: ProgramStages, b: ProgramStages, labels: tuple[str, str]) -> Com
             annotations=lowered.tensors,
             causes_missing=not_propagated or "",
             across_versions=True,
+            same_types=same_types,
             devices_reordered=lowered.devices_reordered,
         ),
         changes=figure_changes(a.figures, b.figures),

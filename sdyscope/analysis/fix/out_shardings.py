@@ -29,7 +29,6 @@ from sdyscope.patches.source import Source, Splice, last_name, one_line
 from sdyscope.patches.specs import padded
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
-from sdyscope.values.source import SourceLocation
 
 
 def is_type(annotation: Annotation) -> bool:
@@ -103,7 +102,7 @@ def _of_site(
     sent = sum(weight.sent for weight in weights)
     if not sent:
         return
-    name, line = _result_of(source, site.calls[0]), SourceLocation(source.file, literal.line)
+    name, line = _result_of(source, site.calls[0]), source.location(literal.node)
     axes = [axis for weight in weights for axis in weight.names]
     near = specs_near(spec, shape, mesh, axes)
     options: list[tuple[PartitionSpec | None, Sequence[Splice] | None]] = [

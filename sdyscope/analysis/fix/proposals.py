@@ -36,7 +36,6 @@ from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, TensorSharding
-from sdyscope.values.source import SourceLocation
 
 if TYPE_CHECKING:
     from sdyscope.facts.program import RequestedTensor
@@ -251,7 +250,7 @@ class ConstraintSite:
         return max(sizes) // self.mesh.size
 
     def _edit(self, after: PartitionSpec | None) -> SourceEdit:
-        line = SourceLocation(self.span.file, self.span.line, 0, self.span.function)
+        line = self.span.location
         return SourceEdit(
             "constraint", self.value_text, self.spec, after, line, len(self.annotations)
         )
@@ -349,7 +348,7 @@ def new_constraint(
             raise TargetError("The expression is not one array.")
         return {span.file: [Splice(start, start, f"{call}("), Splice(end, end, f", {written})")]}
 
-    line = SourceLocation(span.file, span.line, 0, span.function)
+    line = span.location
     edit = SourceEdit("new constraint", text, None, spec, line, len(expression.values))
     trial = tuple(
         NewConstraint(value, sharding) for value in (*expression.values, *expression.cotangents)
@@ -415,7 +414,7 @@ def _where_jitted(
     for file, site in sure or sites:
         splices = change(site)
         if splices is not None:
-            line = SourceLocation(file, site.line)
+            line = site.source.location(site.node)
             written = partial(dict[str, Sequence[Splice]], {file: splices})
             edit = replace(proposal.edit, source=line)
             yield replace(proposal, edit=edit, write=written)
@@ -514,7 +513,7 @@ class LiteralSite:
             self.names[0],
             self.spec,
             spec,
-            SourceLocation(self.literal.source.file, self.literal.line),
+            self.literal.source.location(self.literal.node),
             len(tensors),
         )
         names = tuple(name for site in sites for name in site.names)

@@ -22,6 +22,7 @@ from sdyscope.facts.execution import HostBlock, InputSource, Reference
 from sdyscope.facts.program import Program
 from sdyscope.staged import Staged
 from sdyscope.stages.executed.execute import Runner, in_words
+from sdyscope.stages.executed.turns import idle_loops
 from sdyscope.stages.lowered.inputs import concrete_arguments
 from sdyscope.values.dtypes import num_bytes
 
@@ -47,6 +48,7 @@ class Twin:
         self._failure = ""
         self._inputs: InputSource | None = None
         self._before: tuple[Any, ...] = ()
+        self._idle_loops = 0
 
     def run(self) -> str:
         """Runs the program itself, once; why it can't be, or nothing."""
@@ -69,6 +71,7 @@ class Twin:
             )
             self._results = runner.results("shardy")
             self._before = arguments_before(program, runner)
+            self._idle_loops = idle_loops(runner)
             self._runner = runner
         except SdyscopeError as error:
             self._failure = error.message.rstrip(".")
@@ -176,6 +179,7 @@ class Twin:
             self._inputs,
             reason,
             is_simplified,
+            self._idle_loops,
         )
 
     def _alone(

@@ -65,7 +65,7 @@ def _proposals(
     node = source.expression(span)
     text = "" if node is None else source.on_one_line(node)
     first, sent = wasted[0], float(sum(waste.sent for waste in wasted))
-    line = SourceLocation(span.file, span.line, 0, span.function)
+    line = span.location
 
     def edit(name: str) -> SourceEdit:
         return SourceEdit(_KINDS[kind], name, None, None, line, len(wasted))

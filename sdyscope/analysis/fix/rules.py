@@ -69,8 +69,7 @@ def _edits(rule: LogicalRule, axes: list[str], weight: float) -> Iterator[Propos
         *(tuple(kept for kept in now if kept != axis) for axis in now if axis in axes),
     ]
     for after in dict.fromkeys(map(spec_of_dims, zip(others, strict=True))):
-        edit = SourceEdit(
-            "logical axis", rule.name, before, after, SourceLocation(rule.file, rule.line)
-        )
+        source = SourceLocation(rule.file, rule.line, rule.column)
+        edit = SourceEdit("logical axis", rule.name, before, after, source)
         written: Splices = {rule.file: [rule.with_axes(*after.entries)]}
         yield Proposal(edit, None, partial(dict, written), weight)

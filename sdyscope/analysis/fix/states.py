@@ -20,7 +20,6 @@ from sdyscope.patches.source import Source, Splice
 from sdyscope.stages.edited.arguments import argument_shardings
 from sdyscope.stages.propagated.annotate import ShardingEdit
 from sdyscope.values.sharding import NamedSharding
-from sdyscope.values.source import SourceLocation
 
 #: How many expressions are tried at a place; each builds the program.
 _MOST = 6
@@ -74,7 +73,7 @@ def like_parameters(
             site.names[0],
             site.spec,
             specs.pop() if len(specs) == 1 else None,
-            SourceLocation(file, site.literal.line),
+            site.literal.source.location(site.literal.node),
             len(own),
         )
         trial = tuple(

@@ -110,8 +110,7 @@ class Remedy:
     def proven(self) -> bool:
         """Whether all of it was checked, and JAX takes the step after it."""
         is_refused = any(moved.is_refused for moved in self.moved)
-        is_right = self.numbers.verdict in ("same", "corrected")
-        return self.verdict != "loses" and is_right and not is_refused
+        return self.verdict != "loses" and self.numbers.is_right and not is_refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.naming.paths import shared_name, without_indices
+from sdyscope.analysis.naming.paths import without_indices
+from sdyscope.annotations import shared_name
 from sdyscope.facts.memory import Held, Option, Redundant
 from sdyscope.values.sharding import (
     UNCONSTRAINED,

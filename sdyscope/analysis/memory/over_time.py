@@ -16,16 +16,12 @@ from itertools import accumulate
 
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.analysis.naming.next_values import next_values
-from sdyscope.analysis.naming.paths import Leaf, mirrored, pattern, shared_name
-from sdyscope.analysis.naming.roles import Role, pass_arguments, roles
-from sdyscope.analysis.naming.scopes import (
-    folded_scopes,
-    is_differentiated,
-    phase_of,
-    scope_of,
-)
+from sdyscope.analysis.naming.paths import Leaf, mirrored, pattern
+from sdyscope.analysis.naming.roles import Role, arguments_behind, pass_arguments, roles
+from sdyscope.analysis.naming.scopes import is_differentiated, phase_of, scope_of
 from sdyscope.analysis.naming.speakers import Speakers
 from sdyscope.analysis.propagation.decided import Decisions
+from sdyscope.annotations import folded_names, shared_name
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.decided import DecidedValue
@@ -168,10 +164,21 @@ class _OverTime:
         in_passes = self.in_passes and {
             place for place, tensor in enumerate(arguments) if tensor.number in self.in_passes
         }
-        carried = {tensor.number for tensor, _ in carried_tensors(self.memory.tensors, self.graph)}
+        pairs = carried_tensors(self.memory.tensors, self.graph)
+        carried = {tensor.number for tensor, _ in pairs}
         kept = {place for place, tensor in enumerate(arguments) if tensor.number in carried}
         roles_of = roles(leaves, kept, in_passes, differentiated=self.differentiated)
-        return {tensor.number: role for tensor, role in zip(arguments, roles_of, strict=True)}
+        by_number = {tensor.number: role for tensor, role in zip(arguments, roles_of, strict=True)}
+        updated = {
+            each.number for tensor, each in pairs if by_number[tensor.number] == "parameters"
+        }
+        if self.graph is None or not updated:
+            return by_number
+        used = arguments_behind(self.graph, updated)
+        return {
+            number: "state" if role == "optimizer state" and number not in used else role
+            for number, role in by_number.items()
+        }
 
     @cached_property
     def differentiated(self) -> bool:
@@ -313,7 +320,7 @@ class _OverTime:
     def held(self, position: int, categories: Mapping[int, Category]) -> tuple[Holding, ...]:
         """What is held at a position, what takes most first."""
         every = [*self.arguments(), *self.computed(position, categories)]
-        scopes = folded_scopes(holding.name for holding in every if holding.op)
+        scopes = folded_names(holding.name for holding in every if holding.op)
         groups: dict[tuple[object, ...], list[Holding]] = defaultdict(list)
         for holding in every:
             name = scopes[holding.name] if holding.op else pattern(holding.name)

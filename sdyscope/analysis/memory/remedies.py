@@ -180,7 +180,10 @@ def _offloads(
     """The optimizer's state, with its next values, in the host's memory between two steps."""
     if not memory.can_offload:
         return
-    kept = {held.name for held in over_time.held if held.category == "optimizer state"}
+    categories = {held.category for held in over_time.held}
+    # Beside an optimizer's state, what else is kept is averages: no pass reads them either.
+    beside = {"optimizer state", "state"} if "optimizer state" in categories else set()
+    kept = {held.name for held in over_time.held if held.category in beside}
     pairs = [
         (argument, result)
         for argument, result in carried

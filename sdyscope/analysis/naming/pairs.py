@@ -26,11 +26,13 @@ _Key: TypeAlias = tuple[object, ...]
 
 #: What was found before: of two modules several views ask.
 _KNOWN: WeakKeyDictionary[
-    OpGraph, WeakKeyDictionary[OpGraph, dict[bool, Mapping[ValueId, ValueId]]]
+    OpGraph, WeakKeyDictionary[OpGraph, dict[tuple[bool, bool], Mapping[ValueId, ValueId]]]
 ] = WeakKeyDictionary()
 
 
-def value_pairs(a: OpGraph, b: OpGraph, *, by_name: bool = False) -> Mapping[ValueId, ValueId]:
+def value_pairs(
+    a: OpGraph, b: OpGraph, *, by_name: bool = False, same_types: bool = False
+) -> Mapping[ValueId, ValueId]:
     """For each value of ``a`` that has one, the same value of ``b``.
 
     Of two programs, values of other types but the same rank can be the same, where nothing else
@@ -46,14 +48,16 @@ def value_pairs(a: OpGraph, b: OpGraph, *, by_name: bool = False) -> Mapping[Val
         b: op graph of the second.
         by_name: the two are different programs: arguments and results are matched by pytree path,
             not by number.
+        same_types: the two are one program, by two JAX: what has another type is another value.
     """
     known = _KNOWN.setdefault(a, WeakKeyDictionary()).setdefault(b, {})
-    if by_name not in known:
-        known[by_name] = MappingProxyType(_pairs(a, b, by_name))
-    return known[by_name]
+    way = by_name, same_types
+    if way not in known:
+        known[way] = MappingProxyType(_pairs(a, b, *way))
+    return known[way]
 
 
-def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
+def _pairs(a: OpGraph, b: OpGraph, by_name: bool, same_types: bool) -> dict[ValueId, ValueId]:
     ours, theirs = _ops(a, by_name), _ops(b, by_name)
     # Two modules of one program have one order; in two programs lines may have changed places.
     numbers = structures(a, b) if by_name else None
@@ -76,9 +80,16 @@ def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
     _pair_by_operands(pairs, unsure, a, b, numbers)
     if numbers is not None:
         _pair_alone(pairs, a, b, _renamed)
-        _pair_alone(pairs, a, b, _retyped)
+        if not same_types:
+            _pair_alone(pairs, a, b, _retyped)
         _pair_constants(pairs, a, b, numbers)
-    return pairs
+    if not same_types:
+        return pairs
+    return {
+        value: other
+        for value, other in pairs.items()
+        if a.ops[value[0]].types[value[1]] == b.ops[other[0]].types[other[1]]
+    }
 
 
 _Structures: TypeAlias = tuple[Structures, Structures]

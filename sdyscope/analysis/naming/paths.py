@@ -69,13 +69,6 @@ def without_indices(path: str) -> str:
     return _INDEX.sub("[*]", path)
 
 
-def shared_name(names: Sequence[str]) -> str:
-    """The name of what has names that differ in numbers only, with ``*`` for those that differ."""
-    numbers = zip(*map(_DIGITS.findall, names), strict=True)
-    shown = iter([same[0] if len({*same}) == 1 else "*" for same in numbers])
-    return _DIGITS.sub(lambda _: next(shown), names[0])
-
-
 def kept_for(
     leaves: Sequence[Leaf],
     in_passes: Collection[int] | None = None,

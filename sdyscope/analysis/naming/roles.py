@@ -15,7 +15,8 @@ from sdyscope.walk import reached
 
 Role: TypeAlias = Literal["parameters", "optimizer state", "state", "inputs"]
 """``parameters`` and ``optimizer state`` of a program that is differentiated; ``state`` is what
-another program returns the next value of, such as a cache; ``inputs`` is everything else."""
+another program returns the next value of, such as a cache, and what such a one keeps beside its
+parameters and does not update them by, such as their averages; ``inputs`` is everything else."""
 
 _FLOATS = ("f", "bf", "tf")
 
@@ -52,6 +53,27 @@ def roles(
         return "optimizer state"  # Adafactor's rows and columns have shapes of their own.
 
     return tuple(role(number, argument) for number, argument in enumerate(arguments))
+
+
+def arguments_behind(graph: OpGraph, results: Collection[int]) -> frozenset[int]:
+    """Numbers of main's arguments that some of its results are made from.
+
+    What an optimizer keeps is among them where the results are the next parameters; an average of
+    parameters is made from these, and nothing is made from it.
+    """
+    if graph.main is None:
+        return frozenset()
+    inside: dict[ValueId, list[ValueId]] = {}
+    for _, value, other in graph.crossings():
+        inside.setdefault(other, []).append(value)
+
+    def behind(value: ValueId) -> Iterator[ValueId]:
+        # What a call or loop gives is what ends its body, which takes what that is given.
+        yield from inside.get(value) or graph.operand_values[value[0]]
+
+    starts = [value for index, value in graph.returned.items() if index in results]
+    nodes = {node for node, _ in reached(starts, behind)}
+    return frozenset(argument.index for argument in graph.main.arguments if argument.node in nodes)
 
 
 def pass_rows(

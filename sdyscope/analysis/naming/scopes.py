@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable
 
-from sdyscope.analysis.naming.paths import shared_name
 from sdyscope.facts.over_time import Phase
 from sdyscope.graph import written_scope
 
 #: The program itself: ``jit(step)``, ``pjit(step)``, ``jit__step``.
 _PROGRAM = re.compile(r"p?jit\([^()]*\)/")
-
-#: What tells the layers of a model apart.
-_NUMBER = re.compile(r"\d+")
 
 
 def scope_of(op_name: str) -> tuple[str, str]:
@@ -61,15 +56,6 @@ def without_inner(scope: str) -> str:
     ``optimizer/jit(tree_bias_correction)/pow`` is ``optimizer/pow``.
     """
     return "/".join(part for part in scope.split("/") if not _INNER.fullmatch(part))
-
-
-def folded_scopes(scopes: Iterable[str]) -> dict[str, str]:
-    """Each scope with ``*`` for its numbers in which several that are otherwise the same differ."""
-    alike: dict[str, set[str]] = defaultdict(set)
-    for scope in scopes:
-        alike[_NUMBER.sub("*", scope)].add(scope)
-    named = [(shared_name(sorted(members)), members) for members in alike.values()]
-    return {scope: name for name, members in named for scope in members}
 
 
 def is_transposed(op_name: str) -> bool:

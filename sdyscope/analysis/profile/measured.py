@@ -26,15 +26,11 @@ from sdyscope.analysis.cost.schedule import (
     work_seconds,
 )
 from sdyscope.analysis.cost.work import instruction_work
-from sdyscope.analysis.naming.scopes import (
-    folded_scopes,
-    is_differentiated,
-    phase_of,
-    scope_of,
-)
+from sdyscope.analysis.naming.scopes import is_differentiated, phase_of, scope_of
 from sdyscope.analysis.naming.speakers import Speakers
 from sdyscope.analysis.profile.command_buffers import of_instructions
 from sdyscope.analysis.profile.traced import known_work, traced_cost, traced_module
+from sdyscope.annotations import folded_names
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.measured import (
     COMMAND_BUFFER,
@@ -557,7 +553,7 @@ def _deviations(
     named = {timed.name for timed in collectives}
     every: list[OpTime | CollectiveTime] = [op for op in ops if _begun(op.name) not in named]
     every += collectives
-    folded = folded_scopes(each.scope for each in every)
+    folded = folded_names(each.scope for each in every)
     alike: dict[object, list[OpTime | CollectiveTime]] = defaultdict(list)
     for each in every:
         source = None if each.source is None else replace(each.source, column=0)
@@ -635,7 +631,7 @@ def _lines(ops: Iterable[OpTime], named: Mapping[str, CollectiveTime]) -> Iterat
 
 
 def _scopes(ops: Sequence[OpTime], named: Mapping[str, CollectiveTime]) -> Iterator[ScopeTime]:
-    folded = folded_scopes(op.scope for op in ops)
+    folded = folded_names(op.scope for op in ops)
     by_scope: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for op in ops:
         scope = folded[op.scope]

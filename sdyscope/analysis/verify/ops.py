@@ -171,6 +171,8 @@ class NamedOps:
         """
         if is_named:
             return "agrees"
+        if named is None and (move.is_returned or self.is_ended(move)):
+            return "not told apart"
         # The op can also have moved what it makes, which the next one takes.
         is_taken = move.is_named_as_maker and any(self.is_taker(op, move) for op in named or ())
         return "not told apart" if is_taken else "disagrees"
@@ -186,10 +188,23 @@ class NamedOps:
             is_named: whether XLA names the collective after what is named.
         """
         if named is None:
-            return "agrees" if move.is_returned else "disagrees"
+            if move.is_returned:
+                return "agrees"
+            return "not told apart" if self.is_ended(move) else "disagrees"
         if any(self.is_taker(op, move) for op in named):
             return "agrees"
         return "not told apart" if is_named else "disagrees"
+
+    def is_ended(self, move: AuditedMove) -> bool:
+        """Whether a constraint takes a value that is then returned, as the constraint leaves it.
+
+        XLA names what it moves for the one as for the other.
+        """
+        return any(
+            self.ops[taker].is_constraint
+            and any(self.ops[user].kind == "func.return" for user in self.users[taker])
+            for taker in move.takers
+        )
 
     def is_taker(self, op: int, move: AuditedMove) -> bool:
         """Whether a value reaches an op; of a constraint, which leaves nothing, what takes that."""

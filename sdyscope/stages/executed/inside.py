@@ -47,7 +47,7 @@ _SCOPES: Mapping[str, str] = {
 }
 
 
-def _called(equation: Any) -> Any:
+def called_jaxpr(equation: Any) -> Any:
     """The jaxpr of the function that an equation calls; None where it calls none, or several."""
     if equation.primitive.name not in _CALLS:
         return None
@@ -70,7 +70,7 @@ def _bodies(jaxpr: Any, entered: Iterable[int]) -> Iterator[tuple[Any, Any, int]
             branch = next(numbers)
             jaxpr = equation.params["branches"][branch]
         else:
-            called = _called(equation)
+            called = called_jaxpr(equation)
             jaxpr = equation.params["jaxpr"] if called is None else called
         yield equation, jaxpr, branch
 
@@ -208,7 +208,7 @@ class _Walk:
 
         for at, equation in enumerate(_open(jaxpr).eqns):
             here, inputs = (*path, at), [number(atom) for atom in equation.invars]
-            name, called = _scope(equation, scope), _called(equation)
+            name, called = _scope(equation, scope), called_jaxpr(equation)
             if called is None:
                 inner_numbers = self.outputs_of(equation, here, name, inputs)
             else:
@@ -357,7 +357,7 @@ class _Evaluation:
                 outputs, inner = self._enter(equation, inputs, here, around)
                 wanted_values |= inner
             else:
-                outputs = self._bound(jaxpr, equation, inputs, around)
+                outputs = bound(jaxpr, equation, inputs, None if self._sharded else around)
             there.update(zip(equation.outvars, outputs, strict=True))
             for output in self._outputs.get(here, ()):
                 wanted_values[here, output] = outputs[output]
@@ -373,7 +373,7 @@ class _Evaluation:
                 return self._shard_map(equation, inputs, path, around)
             case "cond":
                 return self._cond(equation, inputs, path, around)
-        called = _called(equation)
+        called = called_jaxpr(equation)
         shardings = [equation.params.get(key, ()) for key in ("in_shardings", "out_shardings")]
         inputs = self._constrained(inputs, shardings[0])
         outputs, wanted_values = self.run(
@@ -469,22 +469,28 @@ class _Evaluation:
         results = jax.lax.switch(chosen, [*map(taken, range(len(of_branches)))], *operands)
         return results[:count], dict(zip(wanted, results[count:], strict=True))
 
-    def _bound(
-        self, jaxpr: Any, equation: Any, inputs: Sequence[Any], around: Around
-    ) -> Sequence[Any]:
-        """What an equation of a jaxpr makes of these values."""
-        given = {
-            atom: value
-            for atom, value in zip(equation.invars, inputs, strict=True)
-            if not isinstance(atom, core.Literal)
-        }
-        single = jaxpr.replace(
-            constvars=[], invars=[*given], outvars=equation.outvars, eqns=[equation]
-        )
-        if not self._sharded:
-            single = one_device.stripped(single, around)
-        results: Sequence[Any] = core.jaxpr_as_fun(core.ClosedJaxpr(single, []))(*given.values())
-        return results
+
+def bound(
+    jaxpr: Any, equation: Any, inputs: Sequence[Any], around: Around | None = None
+) -> Sequence[Any]:
+    """What an equation of a jaxpr makes of values; without its shardings, if given what is around.
+
+    Args:
+        jaxpr: the jaxpr.
+        equation: one of its equations.
+        inputs: what it takes, literals included.
+        around: what is around it, as `stripped` takes it; None to bind it as it is.
+    """
+    given = {
+        atom: value
+        for atom, value in zip(equation.invars, inputs, strict=True)
+        if not isinstance(atom, core.Literal)
+    }
+    single = jaxpr.replace(constvars=[], invars=[*given], outvars=equation.outvars, eqns=[equation])
+    if around is not None:
+        single = one_device.stripped(single, around)
+    results: Sequence[Any] = core.jaxpr_as_fun(core.ClosedJaxpr(single, []))(*given.values())
+    return results
 
 
 def _shard_mapped(

@@ -70,11 +70,15 @@ class Around(NamedTuple):
 
 def unsharded(traced: Any) -> Callable[..., Sequence[Any]]:
     """The traced function on flat arguments that lie on one device, results flat."""
+    function: Callable[..., Sequence[Any]] = core.jaxpr_as_fun(unsharded_jaxpr(traced))
+    return function
+
+
+def unsharded_jaxpr(traced: Any) -> Any:
+    """The closed jaxpr of a traced function without shardings, its constants on one device."""
     closed = traced.jaxpr
     consts = [*map(on_one, closed.consts)]
-    plain = closed.replace(jaxpr=stripped(closed.jaxpr, around(traced)), consts=consts)
-    function: Callable[..., Sequence[Any]] = core.jaxpr_as_fun(plain)
-    return function
+    return closed.replace(jaxpr=stripped(closed.jaxpr, around(traced)), consts=consts)
 
 
 def around(traced: Any) -> Around:

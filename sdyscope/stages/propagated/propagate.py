@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from sdyscope.annotations import num_partitions
 from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Partitioner
-from sdyscope.facts.propagated import Propagated
+from sdyscope.facts.propagated import DebugInfo, Propagated
 from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.graph import OpGraph, build
 from sdyscope.graph.collection import no_collection
@@ -120,41 +120,60 @@ def propagated_of(
     lowered: LoweredModule,
     graph: OpGraph,
     after: OpGraph,
+    partitioner: Partitioner = "shardy",
     *,
     source: PropagationSource,
-    doubts: tuple[Remark, ...],
-    written: Callable[[], WrittenDown],
     read_text: Callable[[], str],
+    doubts: tuple[Remark, ...] = (),
+    refusal: str = "",
+    written: Callable[[], WrittenDown] | None = None,
 ) -> Propagated:
-    """The values of a lowered module in what Shardy made of it.
+    """The values of a lowered module in what a propagation made of it.
 
     Args:
         lowered: the module.
         graph: its op graph.
         after: op graph of the module after propagation, with the tags of ``graph``.
+        partitioner: who propagated.
         source: what that was taken from.
-        doubts: why XLA might decide otherwise.
-        written: waits for what Shardy writes down of its propagation.
         read_text: writes the module after propagation for people.
+        doubts: why XLA might decide otherwise.
+        refusal: what XLA said of the module after it; empty where it said nothing.
+        written: waits for what Shardy writes down of its propagation; None for XLA's dump, which
+            says nothing of where axes come from.
     """
     count = max(lowered.num_devices, num_partitions(graph))
     alignment = align(graph, after)
-    read = cache(lambda: debug_info(written(), after, graph))
+    is_dump = written is None
+    read = DebugInfo if written is None else cache(partial(_read_debug_info, written, after, graph))
     values, counts, notes = aligned_values(
-        alignment, graph, after, count, lambda value, sharding: read().origins(value, sharding)
+        alignment,
+        graph,
+        after,
+        count,
+        None if is_dump else lambda value, sharding: read().origins(value, sharding),
     )
+    if is_dump and lowered.platforms and "cpu" not in lowered.platforms:
+        notes = (Remark("simplified before", lowered.platforms[0]), *notes)
     return Propagated(
-        partitioner="shardy",
+        partitioner=partitioner,
         source=source,
         graph=after,
         values=values,
         counts=counts,
         doubts=doubts,
+        refusal=refusal,
         not_aligned=tuple(sorted(alignment.retyped)),
         notes=notes,
         read_debug_info=read,
         read_text=read_text,
     )
+
+
+def _read_debug_info(
+    written: Callable[[], WrittenDown], after: OpGraph, graph: OpGraph
+) -> DebugInfo:
+    return debug_info(written(), after, graph)
 
 
 def imported(

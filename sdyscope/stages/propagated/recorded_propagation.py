@@ -27,7 +27,7 @@ from sdyscope.stages.propagated.debug_info import WrittenDown
 from sdyscope.stages.propagated.debug_info_child import DebugInfoAnswer
 from sdyscope.stages.propagated.propagate import decide, propagated_of
 from sdyscope.stages.propagated.propagated_text import propagated_text
-from sdyscope.stages.propagated.xla_dump import decided_by_xla, propagated_of_dump
+from sdyscope.stages.propagated.xla_dump import decided_by_xla
 
 SCHEMA: Literal["sdyscope.propagation/1"] = "sdyscope.propagation/1"
 
@@ -134,7 +134,7 @@ def read_propagation(file: Path, lowered: LoweredModule, graph: OpGraph) -> Prop
             return None
         source = PropagationSource("recorded", jax=kept.jax, devices=kept.devices)
         if kept.partitioner == "gspmd":
-            return propagated_of_dump(
+            return propagated_of(
                 lowered,
                 graph,
                 after,

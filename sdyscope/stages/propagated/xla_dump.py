@@ -12,7 +12,6 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from sdyscope.annotations import num_partitions
 from sdyscope.errors import CompilerError, FallbackError
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
-from sdyscope.facts.remarks import PropagationSource, Remark
+from sdyscope.facts.remarks import PropagationSource
 from sdyscope.graph import Argument, OpGraph, Result, build
 from sdyscope.graph.custom_calls import CUSTOM_PARTITIONING
 from sdyscope.graph.tags import sids
@@ -36,13 +35,14 @@ from sdyscope.process.compiler_log import (
 from sdyscope.process.scratch import scratch_folder
 from sdyscope.process.worker import Worker, WorkerDiedError
 from sdyscope.stages import compat, inspections
-from sdyscope.stages.align.align import Alignment, align
+from sdyscope.stages.align.align import Alignment
 from sdyscope.stages.align.tags import tag
 from sdyscope.stages.align.values import aligned_values
 from sdyscope.stages.conversion import hlo_to_stablehlo
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.propagated import xla_child
 from sdyscope.stages.propagated.hlo_shardings import restore_shardings
+from sdyscope.stages.propagated.propagate import propagated_of
 from sdyscope.stages.propagated.propagated_text import propagated_text
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.convert import unspecified_dims
@@ -112,7 +112,7 @@ def propagated_by_xla(
     if _partitions(lowered, graph) == 1:
         return _one_partition(lowered, graph, chosen)
     decided = decided_by_xla(lowered, graph, chosen)
-    return propagated_of_dump(
+    return propagated_of(
         lowered,
         graph,
         decided.graph,
@@ -142,47 +142,6 @@ def decided_by_xla(lowered: LoweredModule, graph: OpGraph, partitioner: Partitio
     after, module = read_dump(dump, partitioner, lowered.context)
     source = PropagationSource("dump", devices=count, dump=dump.name)
     return XlaModule(module, after, source, dump.refusal)
-
-
-def propagated_of_dump(
-    lowered: LoweredModule,
-    graph: OpGraph,
-    after: OpGraph,
-    partitioner: Partitioner,
-    *,
-    source: PropagationSource,
-    refusal: str,
-    read_text: Callable[[], str],
-) -> Propagated:
-    """The values of a lowered module in what XLA made of it.
-
-    Args:
-        lowered: the module.
-        graph: its op graph.
-        after: op graph of the module after propagation, with the tags of ``graph``.
-        partitioner: who propagated.
-        source: what that was taken from.
-        refusal: what XLA then said of the module; empty where it did not.
-        read_text: writes the module after propagation for people.
-    """
-    alignment = align(graph, after)
-    values, counts, notes = aligned_values(alignment, graph, after, _partitions(lowered, graph))
-    if lowered.platforms and "cpu" not in lowered.platforms:
-        notes = (
-            Remark("simplified before", lowered.platforms[0]),
-            *notes,
-        )
-    return Propagated(
-        partitioner=partitioner,
-        source=source,
-        graph=after,
-        values=values,
-        counts=counts,
-        refusal=refusal,
-        not_aligned=tuple(sorted(alignment.retyped)),
-        notes=notes,
-        read_text=read_text,
-    )
 
 
 def _partitions(lowered: LoweredModule, graph: OpGraph) -> int:

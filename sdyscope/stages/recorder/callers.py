@@ -10,10 +10,12 @@ first are those of the second. Nothing is called that could change either.
 `jax.pmap` is such a wrapper in JAX itself, from 0.9.2: its program is `_fun`, and `flat_args[0]`
 the first of its arguments.
 
-Where `jax.jit` itself is called, three kinds of names can be better than JAX's. A library's
-function that takes `*args` has no names for what the author gives it: those are in the line of the
-call. A caller that gives the leaves of a tree as a list often still has the tree. And Keras's
-trainer gives lists of what its variables hold, each of which has a path.
+A library's function that takes `*args` has no names for what the author gives it: those are in the
+line of the call, whether `jax.jit` or a wrapper jits it.
+
+Where `jax.jit` itself is called, two more kinds of names can be better than JAX's. A caller that
+gives the leaves of a tree as a list often still has the tree. And Keras's trainer gives lists of
+what its variables hold, each of which has a path.
 """
 
 from __future__ import annotations
@@ -111,6 +113,10 @@ def names_of_the_call(
         ((_paths(call.given, flat), call) for call in map(_call, wrappers)),
         key=lambda caller: (len(caller[0]), caller[1].signature),
     )
+    if (first := _starred_from(call.function)) is not None:
+        outside, leaves = frames[entry + len(wrappers) :], {best[at]: flat[at] for at in best}
+        written = _starred(first, outside, leaves) if outside else {}
+        best = {at: written.get(path, path) for at, path in best.items()}
     named = {jax: best[index] for index, jax in enumerate(arguments) if jax and index in best}
     if len(set(named.values())) < len(named):
         named = {}  # an array that was given twice, and is not told apart

@@ -27,6 +27,7 @@ from user_programs import USER_PROGRAMS
 from sdyscope.analysis.collectives import origin_needs, origins
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.errors import CompilerError
+from sdyscope.facts.program import Program
 from sdyscope.facts.remarks import Remark
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
@@ -132,6 +133,35 @@ def test_a_result_that_is_wanted_otherwise(partitioner: Any) -> None:
     assert ("x", "P('data', None)") in named(origin, "has")
     if origin.op == "return":
         assert named(origin, "needed") == {("result['y']", "P(None, None)")}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_constraint_that_gspmd_cannot_return_is_where_the_axes_come_from(nested: bool) -> None:
+    """Of 10 columns no eighth is returned: the constraint shards what it is on, and no more."""
+
+    def on_columns(y: Any) -> Any:
+        return constrained(y, None, ("data", "model"))
+
+    @jax.jit
+    def step(w: Any, x: Any) -> Any:
+        return (jax.jit(on_columns) if nested else on_columns)(jnp.tanh(x @ w))
+
+    program = Program("step", step, (abstract((8, 10)), abstract((16, 8), "data")))
+    inspected = Inspection(program, ["gspmd"])
+    (origin,) = (
+        origin
+        for _, _, origin in parts_of(inspected.collectives("gspmd"))
+        if origin.op == "return" or origin.op == "sharding_constraint"
+    )
+    assert (spec_text(origin.before), spec_text(origin.after), origin.result) == (
+        "P(None, ('data', 'model'))",
+        "P(None, None)",
+        "result",
+    )
+    assert not named(origin, "needed")
+    assert {spec for _, spec in named(origin, "has")} == {"P(None, ('data', 'model'))"}
+    if compat.version_tuple() >= (0, 10):  # Before, a dump's instructions can't be read.
+        assert inspected.verify(6).agrees
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)

@@ -136,10 +136,14 @@ def test_the_end_of_an_unreduced_value_is_for_what_says_so() -> None:
     lowered = read_bytes(UNREDUCED.encode())
     ((one, _, origin),) = parts_of(Inspection(lowered).collectives("shardy"))
     assert (one.kind, origin.kind) == ("all-reduce", "reduction")
-    ((annotation,)) = origin.annotations
-    assert annotation.kind == "argument"
+    assert [(each.kind, each.role) for each in origin.annotations] == [
+        ("argument", "has"),
+        ("constraint", "needed"),
+    ]
     assert "it reduces a value left unreduced over y by" in origin_text(origin)
     assert "unreduced={'y'}" in origin_text(origin)
+    assert "P('x', None) requires it reduced" in origin_text(origin)
+    assert not origin.is_over_chosen_axes
 
 
 @pytest.mark.skipif(compat.version_tuple() < (0, 9), reason="does not reduce what is unreduced")
@@ -153,7 +157,11 @@ def test_what_is_left_unreduced_is_reduced_for_that(rest: str, otherwise: int) -
     assert parts
     for one, _, origin in parts:
         assert (one.kind, origin.kind) == ("all-reduce", "reduction")
-        assert [annotation.kind for annotation in origin.annotations] == ["type"]
+        has = [annotation.kind for annotation in origin.annotations if annotation.role == "has"]
+        assert has == ["type"]
+        # What is added is one more value left unreduced, up to the constraint that is not.
+        needed = [each.kind for each in origin.annotations if each.role == "needed"]
+        assert needed == (["constraint"] if rest == ADDED else [])
         assert [annotation.kind for annotation in origin.otherwise] == ["argument"] * otherwise
         assert "it reduces a value left unreduced over y by type" in origin_text(origin)
 

@@ -5,6 +5,7 @@ import pytest
 from sdyscope.analysis.cost.pipelines import pipelines
 from sdyscope.hlo import read_hlo
 from sdyscope.values.mesh import Mesh
+from sdyscope.words.cost import pipeline_text
 
 MESH = Mesh.of({"pp": 4, "tp": 2})
 ONWARDS = "{{0,2},{2,4},{4,6},{6,0},{1,3},{3,5},{5,7},{7,1}}"
@@ -69,6 +70,14 @@ def test_a_loop_that_hands_its_value_on_is_a_pipeline(body, steps, microbatches)
     assert (pipeline.axis, pipeline.stages, pipeline.microbatches) == ("pp", 4, microbatches)
     assert pipeline.bubble == 3 / steps == (4 - 1) / (4 + microbatches - 1)
     assert pipeline.bytes == 4 * 8 * 4
+
+
+def test_of_a_pipeline_it_is_not_known_how_often_a_microbatch_passes():
+    """Of four that pass twice through four stages there are as many trips as of eight."""
+    (pipeline,) = pipelines(module(11, AT_THE_END), MESH)
+    assert pipeline.microbatches == 4 * 2
+    text = pipeline_text(pipeline)
+    assert "with 8 microbatches, or fewer that pass more than once, a stage is idle" in text
 
 
 def test_the_other_direction_is_as_good():

@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.analysis.diff.requested import requested_diff
-from sdyscope.analysis.diff.stages import stages_of
+from sdyscope.analysis.diff.stages import compared, stages_of
 from sdyscope.facts.program import Program, Versions
 from sdyscope.facts.remarks import Remark
 from sdyscope.inspection import Inspection
@@ -100,3 +100,16 @@ def test_one_result_more_of_a_shard_map_is_one_difference():
     assert (difference.kind, difference.change) == ("shard_map output", "only in b")
     (difference,) = requested_diff(two, one).different
     assert difference.change == "only in a"
+
+
+def test_only_of_two_commits_a_value_may_have_another_type():
+    def of(version, size):
+        x = jax.ShapeDtypeStruct((size, 8), "float32")
+        step = Program("step", jax.jit(lambda x: jnp.cos(x)), (x,))
+        return stages_of(Inspection(step, ["shardy"]), Versions(version), compiles=False)
+
+    commits = compared(of("1", 8), of("1", 16), ("a", "b")).propagated
+    assert commits.other_types
+    versions = compared(of("1", 8), of("2", 16), ("a", "b")).propagated
+    assert not versions.other_types
+    assert (versions.only_a, versions.only_b) == (commits.compared, commits.compared)

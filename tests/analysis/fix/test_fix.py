@@ -39,7 +39,7 @@ from sdyscope.facts.edits import MovedResult, SourceEdit
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.patches.diff import applied
-from sdyscope.patches.source import spliced
+from sdyscope.patches.source import Overlap, Splice, spliced
 from sdyscope.stages.propagated.annotate import DonatedArgument
 from sdyscope.targets import resolve
 from sdyscope.values.convert import to_placement
@@ -730,6 +730,42 @@ def program(mesh):
     x = jax.ShapeDtypeStruct((16, 512), jnp.float32, sharding=whole)
     return sdyscope.Program("step", jax.jit(step), (w, x))
 """
+
+
+ON_ONE_LINE = """
+import jax, jax.numpy as jnp, sdyscope
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+MESH = {"data": 4, "model": 2}
+
+def program(mesh):
+    on = lambda *spec: NamedSharding(mesh, P(*spec))
+
+    def step(a, b, x, y):
+        return jnp.tanh(x @ a), jnp.tanh(y @ b)
+
+    rows = on("data")
+    step = jax.jit(step, in_shardings=(on("model", None), on("model", None), rows, rows))
+    w, x = (jax.ShapeDtypeStruct((rows, 256), jnp.float32) for rows in (256, 64))
+    return sdyscope.Program("step", step, (w, w, x, x))
+"""
+
+
+def test_edits_of_one_line_are_taken_together_where_they_are_of_different_expressions(tmp_path):
+    build = written(tmp_path / "on_one_line.py", ON_ONE_LINE)
+    program = Inspection(build(), ("shardy",))
+    effort = Effort(expressions=0, arguments=2, edits=2, compiles=1, predictions=40)
+    best = fixed(program, build, effort=effort).remedies[0]
+    assert {edit.name for edit in best.edits} == {"a", "b"}
+    assert len({(edit.source.line, edit.source.column) for edit in best.edits}) == 2
+    (line,) = {edit.source.line for edit in best.edits}
+    assert "in_shardings" in ON_ONE_LINE.splitlines()[line - 1]
+    assert best.proven
+
+
+def test_edits_of_one_expression_are_not_and_it_is_said():
+    with pytest.raises(Overlap, match="Two edits change the same expression"):
+        spliced("P(None)", [Splice(2, 6, '"a"'), Splice(2, 6, '"b"')])
 
 
 def test_what_sends_more_in_longer_loops_is_a_trade(tmp_path):

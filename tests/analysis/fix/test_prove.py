@@ -9,6 +9,7 @@ from sdyscope import Program
 from sdyscope.analysis.fix.prove import Twin
 from sdyscope.inspection import Inspection
 from sdyscope.stages.executed.one_device import unsharded
+from sdyscope.words.edits import numbers_text
 
 
 @pytest.mark.compiles
@@ -93,3 +94,25 @@ def test_a_sum_in_another_order_is_the_same_though_noise_is_not():
     # Nothing tells whether a rewrite of the code computes that as it did.
     assert twin.against(program(groups=32), rewrites=True).verdict == "not compared"
     assert twin.against(program(rate=-1e-3)).verdict == "differ"
+
+
+@pytest.mark.compiles
+def test_results_that_rest_on_a_loop_that_did_not_run_prove_nothing_of_it():
+    """The made values are 0 and 1 in turn: nothing is repeated."""
+
+    def repeated(x, count):
+        return jax.lax.fori_loop(0, count[0], lambda _, h: jnp.sin(h), x)
+
+    def numbers(**inputs):
+        arguments = (jax.ShapeDtypeStruct((8,), jnp.float32), jax.ShapeDtypeStruct((2,), jnp.int32))
+        program = Program("repeated", jax.jit(repeated), arguments, **inputs)
+        inspected = Inspection(program, ("shardy",))
+        return Twin(inspected).against(inspected)
+
+    made = numbers()
+    assert (made.verdict, made.idle_loops, made.is_right) == ("same", 1, False)
+    text, tone = numbers_text(made)
+    assert "; 1 loop did not run on these inputs" in text
+    assert tone == "warning"
+    given = numbers(inputs=lambda: ((jnp.ones(8), jnp.array([3, 0], jnp.int32)), {}))
+    assert (given.verdict, given.idle_loops, given.is_right) == ("same", 0, True)

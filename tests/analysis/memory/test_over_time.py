@@ -113,6 +113,28 @@ def test_what_a_recorded_run_compiled_is_told_apart_by_its_module():
     assert held == over_time_of(program, memory).by_category
 
 
+def test_averages_of_parameters_are_no_optimizer_state():
+    """Nothing is updated by them, as by moments; be that in a function of its own or in a loop."""
+
+    def step(params, mu, ema, batch):
+        def updated(state, x):
+            w, mu = state
+            mu = 0.9 * mu + jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w)
+            return (w - 0.1 * mu, mu), None
+
+        (params, mu), _ = jax.lax.scan(updated, (params, mu), batch)
+        return params, mu, jax.jit(lambda ema, w: 0.99 * ema + 0.01 * w)(ema, params)
+
+    whole = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    batch = jax.ShapeDtypeStruct((2, 64, 64), jnp.float32)
+    jitted = jax.jit(step, donate_argnums=(0, 1, 2))
+    program = Inspection(Program("step", jitted, (whole, whole, whole, batch)), ["shardy"])
+    held = over_time_of(program, program.memory()).held
+    categories = {each.name: each.category for each in held}
+    named = [categories[name] for name in ("params", "mu", "ema")]
+    assert named == ["parameters", "optimizer state", "state"]
+
+
 def test_a_stack_is_named_after_what_the_loop_writes_there(over_time):
     kept = [one for one in over_time.held if one.category == "kept for backward"]
     softmax = next(one for one in kept if one.op == "exp")

@@ -45,6 +45,21 @@ def test_what_has_no_scope_is_found_by_what_it_is_computed_from():
             assert operands == list(three.operand_values[other[0]])
 
 
+def test_values_of_other_types_are_other_values_of_one_program():
+    def of(size):
+        x = jax.ShapeDtypeStruct((size,), jnp.float32)
+        step = Program("step", jax.jit(lambda x: jnp.sin(x).sum()), (x,))
+        return Inspection(step, ["shardy"]).graph("shardy")
+
+    small, large = of(8), of(16)
+    retyped = value_pairs(small, large, by_name=True)
+    assert {small.ops[node].mnemonic for node, _ in retyped} >= {"sine", "reduce"}
+    pairs = value_pairs(small, large, by_name=True, same_types=True)
+    assert "sine" not in {small.ops[node].mnemonic for node, _ in pairs}
+    for (node, at), (other, result) in pairs.items():
+        assert small.ops[node].types[at] == large.ops[other].types[result]
+
+
 def test_values_with_as_much_said_of_both_are_left_alone():
     """Two ops that do the same to the same are no longer told apart once there is a third."""
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sdyscope.analysis.naming.scopes import folded_scopes, phase_of, scope_of
+from sdyscope.analysis.naming.scopes import phase_of, scope_of
+from sdyscope.annotations import folded_names
 
 
 @pytest.mark.parametrize(
@@ -31,4 +32,4 @@ def test_several_ops_in_one_are_of_the_firsts_pass():
 
 def test_scopes_that_are_alike_keep_the_numbers_that_all_have():
     scopes = ["nodes_0/mlp/linear_0", "nodes_1/mlp/linear_0", "nodes_1/mlp2/linear_0"]
-    assert list(folded_scopes(scopes).values()) == [*["nodes_*/mlp/linear_0"] * 2, scopes[2]]
+    assert list(folded_names(scopes).values()) == [*["nodes_*/mlp/linear_0"] * 2, scopes[2]]
