@@ -389,6 +389,18 @@ class Needs:
             and self.decided.axes(value) != self.decided.axes(result)
         )
 
+    def is_only_cut(self, need: Need) -> bool:
+        """Whether an elementwise op takes a value as it is, or each device a part of what it has.
+
+        Nothing is moved for that.
+        """
+        if need.op is None or not self.is_aligned(need):
+            return False
+        by_dim, after = self.decided.axes(need.value), self.decided.axes((need.op.id, 0))
+        return len(by_dim) == len(after) and all(
+            finer[: len(own)] == own for own, finer in zip(by_dim, after, strict=True)
+        )
+
     def lands(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether it is known that the axes, and these alone, go over to other dimensions."""
         after, own = self.needed_axes(need), self.decided.axes(need.value)

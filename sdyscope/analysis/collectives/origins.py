@@ -245,6 +245,7 @@ class _Search:
             need.value in transfer.values
             and self.around.is_said(need, every)
             and not self.around.is_in_line(need, every)
+            and not self.around.is_only_cut(need)
             for need in needs
         )
 
@@ -782,7 +783,7 @@ class _Search:
         uncertain = (
             not (fits or is_piece)
             or (steps > 0 and misfit > 1)
-            or self.may_be_another(need, zip(needs, misfits, strict=True), steps, ops, transfer)
+            or self.may_be_another(need, [*zip(needs, misfits, strict=True)], steps, ops, transfer)
         )
         return replace(self.of_result(origin, need, transfer), uncertain=uncertain)
 
@@ -876,7 +877,7 @@ class _Search:
     def may_be_another(
         self,
         need: Need,
-        needs: Iterable[tuple[Need, int]],
+        needs: Sequence[tuple[Need, int]],
         steps: int,
         ops: Sequence[Op],
         transfer: Transfer,
@@ -889,6 +890,13 @@ class _Search:
         is_own = need.value in values
         is_further = part.named_after == "nothing" or steps > 0
         if is_further and values and not is_own:
+            return True
+        # What is made of one that the op takes, too, fits less where XLA cut or moved it before.
+        if (
+            transfer.is_permutation
+            and not is_own
+            and any(each.value in values for each, _ in needs)
+        ):
             return True
         # A barrier gives many values: it may be any that fits, if it is not known by what it takes.
         if any(op.kind in BARRIERS for op in ops):
@@ -970,6 +978,7 @@ class _Search:
             self.fits.misfit(need, transfer) < NO_FIT
             and self.around.is_said(need, transfer.axes)
             and not self.around.is_in_line(need, transfer.axes)
+            and not self.around.is_only_cut(need)
         )
 
     def fits_elsewhere(self, values: Iterable[ValueId], transfer: Transfer) -> bool:

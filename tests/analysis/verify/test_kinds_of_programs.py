@@ -266,6 +266,25 @@ def rolled_pipeline() -> Program:
     return Program("rolled_pipeline", jax.jit(step), args)
 
 
+def cut_product() -> Program:
+    """A product that JAX 0.12's XLA makes over other axes and permutes; what takes it only cuts."""
+    mesh = compat.abstract_mesh(Mesh.of({"data": 2, "model": 2, "x": 2}))
+
+    def constrain(value: Any, *spec: Any) -> Any:
+        return jax.lax.with_sharding_constraint(value, NamedSharding(mesh, P(*spec)))
+
+    def step(cotangent: Any, w: Any, hidden: Any) -> Any:
+        back = constrain(constrain(cotangent, "data", "model") @ w.T, "data", "model")
+        return jnp.where(hidden > 0, back, 0.0)
+
+    args = (
+        array(mesh, (16, 32), "data", "model"),
+        array(mesh, (32, 32), "x", "model"),
+        array(mesh, (16, 32), ("data", "x"), "model"),
+    )
+    return Program("cut_product", jax.jit(step), args)
+
+
 _MADE = [
     (pallas, 0),
     (grouped_matmul, 0),
@@ -279,6 +298,7 @@ _MADE = [
     (scattered_twice, 1),
     (flipped_product, 1),
     (rolled_pipeline, 1),
+    (cut_product, 1),
 ]
 
 
