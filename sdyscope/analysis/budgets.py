@@ -64,13 +64,17 @@ class CommunicationLimit:
 
     def covers(self, collective: Collective) -> bool:
         """Whether a collective counts; one that runs over no known axes counts to all axes."""
-        if self.kind is not None and collective.kind != self.kind:
-            return False
-        return (
+        is_of_kind = self.kind is None or collective.kind == self.kind
+        return is_of_kind and (
             not self.axis
             or collective.axes is None
             or any(axis.name == self.axis for axis in collective.axes)
         )
+
+    def surely_covers(self, collective: Collective) -> bool:
+        """Whether it counts and, for an axis, is known to run over that."""
+        is_known = not self.axis or collective.axes is not None
+        return is_known and self.covers(collective)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,8 @@ class Budgets:
 
     Attributes:
         communication: limits of collectives.
-        unlisted: bytes that a device may send in a step for collectives that none of these covers.
+        unlisted: bytes that a device may send in a step for collectives that none of these surely
+            covers.
         replicated: limits of what is held more than once.
         arguments: bytes of arguments.
         temporaries: bytes that the program needs besides, at its largest.
@@ -227,7 +232,7 @@ def communication_spent(
         rest = [
             collective
             for collective in collectives.collectives
-            if not any(limit.covers(collective) for limit in budgets.communication)
+            if not any(limit.surely_covers(collective) for limit in budgets.communication)
         ]
         subject = BudgetSubject("unlisted")
         path = ("unlisted-communication",)
@@ -284,7 +289,9 @@ def _uncertain(
     unknown = sum(collective.unknown_trips for collective in covered)
     if unknown:
         yield limit.uncertain(CountedOnce(unknown), severity)
-    no_axes = sum(collective.axes is None for collective in covered) if limit.subject.axis else 0
+    # What runs over no known axes may be over one that is listed.
+    is_by_axis = bool(limit.subject.axis) or limit.subject.what == "unlisted"
+    no_axes = sum(collective.axes is None for collective in covered) if is_by_axis else 0
     if no_axes:
         # They are counted in, whatever they run over: no more than this is used.
         yield limit.uncertain(OverUnknownAxes(no_axes), "note")

@@ -121,17 +121,21 @@ def _of_scatter(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[Ten
     indices = len(shapes) // 3  # As many inputs before them as updates and results behind.
     updates, results = range(indices + 1, 2 * indices + 1), range(2 * indices + 1, len(shapes))
     window = iter(windows)
+    besides = (dim for dim in range(len(shapes[indices])) if dim != numbers.get("index_vector_dim"))
+    scattered = (dim for dim in range(len(shapes[updates[0]])) if dim not in windows)
+    places = dict(zip(besides, scattered, strict=False))
     for dim, size in enumerate(shapes[0]):
         group = [(tensor, dim) for tensor in (*range(indices), *results)]
         place = None if dim in (*gone, *at) else next(window, None)
         if place is not None and shapes[updates[0]][place] == size:
             group += [(tensor, place) for tensor in updates]
         if dim in at:
-            group.append((indices, batched[at.index(dim)]))
+            batch = batched[at.index(dim)]
+            group.append((indices, batch))
+            place = places.pop(batch, None)
+            group += [] if place is None else [(tensor, place) for tensor in updates]
         yield tuple(group)
-    besides = (dim for dim in range(len(shapes[indices])) if dim != numbers.get("index_vector_dim"))
-    scattered = (dim for dim in range(len(shapes[updates[0]])) if dim not in windows)
-    for dim, place in zip(besides, scattered, strict=False):
+    for dim, place in places.items():
         yield (indices, dim), *((tensor, place) for tensor in updates)
 
 

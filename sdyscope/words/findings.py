@@ -656,9 +656,7 @@ def _uncertain(fact: facts.BudgetDoubt) -> Said:
                 f"{count:,} of them are in loops that run an unknown number of times: counted once."
             )
         case facts.OverUnknownAxes(count):
-            return Said(
-                f"{count:,} of them run over no known mesh axes, and count as if over this one."
-            )
+            return Said(f"{count:,} of them run over no known mesh axes, and are counted in.")
         case facts.UnreadLines(lines):
             return Said(
                 f"{counted(lines, 'line')} of the compiled program could not be read, so more "

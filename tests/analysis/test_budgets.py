@@ -87,6 +87,15 @@ def test_what_no_limit_covers_is_unlisted(found):
     assert used(found, CommunicationLimit(bytes=10**6), unlisted=0)[-1] == 0
 
 
+def test_what_runs_over_no_known_axes_is_listed_by_no_axis(found):
+    limits = (CommunicationLimit(axis="a", bytes=10**6), CommunicationLimit(axis="b", bytes=10**6))
+    assert used(found, *limits, unlisted=0)[-1] == OVER_NONE
+    *_, unlisted = communication_spent(Budgets(limits, unlisted=OVER_NONE), found, "shardy")
+    [note] = unlisted.findings
+    assert note.severity == "note"
+    assert "1 of them run over no known mesh axes" in finding_of(note).message
+
+
 @pytest.mark.parametrize(("allowed", "errors"), [(OVER_B - 1, 1), (OVER_B, 0), (OVER_B + 1, 0)])
 def test_just_as_much_as_is_allowed_is_well(found, allowed, errors):
     budgets = Budgets(communication=(CommunicationLimit("all-gather", bytes=allowed),))

@@ -62,6 +62,12 @@ def array(*shape, dtype=jnp.float32):
             [((0, 0), (3, 0)), ((0, 1), (3, 1), (2, 1)), ((1, 0), (2, 0))],
         ),
         (
+            "scatter",
+            lambda x, at: jax.grad(lambda x: jnp.take_along_axis(x, at, 1).sum())(x),
+            (array(4, 8), array(4, 2, dtype=jnp.int32)),
+            [((0, 0), (3, 0), (1, 0), (2, 0)), ((0, 1), (3, 1)), ((1, 1), (2, 1))],
+        ),
+        (
             "optimization_barrier",
             lambda x, y, z: lax.optimization_barrier((x, y, z)),
             (array(3), array(3), array(2, 3)),

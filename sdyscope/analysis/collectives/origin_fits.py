@@ -157,11 +157,26 @@ class Fits:
 
         Its block, or that of what is gathered over some of its own, has as many elements.
         """
-        shape, own = self.decided.shape(need.value) or (), self.decided.axes(need.value)
-        return not self.needs.carried(need.value, transfer.axes) and any(
+        is_carried = self.needs.carried(need.value, transfer.axes)
+        return not is_carried and self.is_sized(need.value, transfer)
+
+    def is_sized(self, value: ValueId, transfer: Transfer) -> bool:
+        """Whether it has as many elements as a value's block, gathered over some of its axes."""
+        shape, own = self.decided.shape(value) or (), self.decided.axes(value)
+        return any(
             transfer.elements == math.prod(local_shape(shape, left))
             for left in (own, *_gathered(own, ()))
         )
+
+    def is_looked_up(self, op: Op, transfer: Transfer) -> bool:
+        """Whether it can be what a lookup makes, with whatever axes, and not its indices.
+
+        Numbers are no indices; whole numbers are the result only where they are a block of it.
+        """
+        result = op.id, 0
+        if transfer.elements == math.prod(self.needs.block(result)):
+            return True
+        return _is_fraction(op.types[0].dtype) and self.is_sized(result, transfer)
 
     def is_moved_on(self, need: Need, transfer: Transfer) -> bool:
         """Whether a value that does not have the axes can be what is permuted over them.

@@ -48,6 +48,8 @@ SUMMING: Final = frozenset(
 LOOKING_UP: Final = frozenset({"gather", "dynamic_slice", "dynamic_update_slice"})
 #: Ops that multiply two tensors, and sum what they make.
 PRODUCTS: Final = frozenset({"dot_general", "dot", "convolution"})
+#: Ops whose rule GSPMD does not tell, of which it is known which dimensions are one.
+_IN_LINE: Final = PRODUCTS | {"scatter"}
 #: Ops that take elements from neighbouring blocks.
 REACHING: Final = frozenset(
     {"slice", "pad", "concatenate", "convolution", "reduce_window", "reverse", "sort", "cumsum"}
@@ -336,12 +338,12 @@ class Needs:
         return (values, shapes) if len(shapes) == len(values) else ([], [])
 
     def is_in_line(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
-        """Whether all that a product takes and makes has the axes as the value, and nowhere else.
+        """Whether all that an op takes and makes has the axes as the value, and nowhere else.
 
         Under GSPMD no rule of the op says that, and each of them can seem to need it otherwise.
         """
         op = need.op
-        if op is None or need.output is not None or kind_of(op) not in PRODUCTS:
+        if op is None or need.output is not None or kind_of(op) not in _IN_LINE:
             return False
         values, shapes = self.sized(op)
         if need.value not in values:
@@ -389,6 +391,18 @@ class Needs:
             value in self.operands(op)
             and self.decided.shape(value) == self.decided.shape(result)
             and self.decided.axes(value) != self.decided.axes(result)
+        )
+
+    def is_only_cut(self, need: Need) -> bool:
+        """Whether an elementwise op takes a value as it is, or each device a part of what it has.
+
+        Nothing is moved for that.
+        """
+        if need.op is None or not self.is_aligned(need):
+            return False
+        by_dim, after = self.decided.axes(need.value), self.decided.axes((need.op.id, 0))
+        return len(by_dim) == len(after) and all(
+            finer[: len(own)] == own for own, finer in zip(by_dim, after, strict=True)
         )
 
     def lands(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:

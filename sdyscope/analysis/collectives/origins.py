@@ -117,13 +117,14 @@ class _Search:
     def with_origin(self, collective: Collective, part: Part) -> Part:
         """A tensor with its origin; its line is the op's where the compiler kept none."""
         transfer = self.communications.transfer(collective, part)
-        is_between = False
+        is_between, followed = False, transfer.ops
         if transfer.part.named_after == "value" and not self.leads(transfer):
             # The op makes its own result as it is needed.
             is_between = self.may_be_between(transfer)
             transfer = self.communications.for_maker(transfer)
         part, origin = transfer.part, self.origin(transfer)
-        if is_between and origin.kind != "unknown":
+        is_rivalled = followed != transfer.ops and self.is_rivalled(origin, transfer, followed)
+        if (is_between or is_rivalled) and origin.kind != "unknown":
             origin = replace(origin, uncertain=True)
         if part.is_followed and origin.kind != "unknown":
             origin = replace(origin, followed=True)
@@ -170,7 +171,7 @@ class _Search:
         is_for_constraint = any(
             need.op in makers and self.is_surely_moved(need, transfer) for need in of_constraints
         )
-        is_doubtful = at_edges or is_for_constraint
+        is_doubtful = at_edges or is_for_constraint or self.may_be_remade(transfer)
         if any(not is_doubtful or self.is_surely_moved(need, transfer) for need in needs):
             return True
         if self.is_moved_by_maker(transfer):
@@ -208,18 +209,51 @@ class _Search:
             behind += [each for each in makers if kind_of(each) in REACHING and each not in behind]
         return False
 
+    def is_rivalled(
+        self, origin: CollectiveOrigin, transfer: Transfer, followed: Sequence[Op]
+    ) -> bool:
+        """Whether edges of what an op makes can be moved for several ops, or for another.
+
+        Of one that only moves them XLA leaves nothing else; one that gives what it makes to an op
+        that these were followed to is it.
+        """
+        if not transfer.is_permutation:
+            return False
+        reaching = [
+            need.op
+            for need in self.needs(transfer.ops, transfer.axes)
+            if need.op is not None
+            and kind_of(need.op) in REACHING
+            and need.value in transfer.values
+        ]
+        taken = set(self.around.operands(*followed))
+        giving = [op for op in reaching if not taken.isdisjoint(results(op))]
+        places = {(*scope_at(op), op.source) for op in reaching}
+        own = (origin.scope, origin.op, origin.source)
+        return own in places and {(*scope_at(op), op.source) for op in giving or reaching} != {own}
+
     def is_moved_by_maker(self, transfer: Transfer) -> bool:
         """Whether an op moved its own result, as what it is given or gives has it.
 
         That is so where nothing that it was followed to needs it otherwise, over whatever axes.
         """
+        if not self.may_be_remade(transfer):
+            return False
+        every = self.around.every_axis
+        needs = self.needs(transfer.ops, every)
+        return not any(
+            need.value in transfer.values
+            and self.around.is_said(need, every)
+            and not self.around.is_in_line(need, every)
+            and not self.around.is_only_cut(need)
+            for need in needs
+        )
+
+    def may_be_remade(self, transfer: Transfer) -> bool:
+        """Whether what makes a value may have done so with other axes, and moved it itself."""
         part = transfer.part
-        if not part.own or not (transfer.is_exchange or part.before):
-            return False
-        if not all(kind_of(op) in REMADE for op in transfer.makers):
-            return False
-        needs = self.needs(transfer.ops, self.around.every_axis)
-        return not any(need.value in transfer.values for need in needs)
+        is_moved = part.own and bool(transfer.is_exchange or part.before)
+        return is_moved and all(kind_of(op) in REMADE for op in transfer.makers)
 
     def is_bare(self, values: Sequence[ValueId]) -> bool:
         """Whether all of some values are known to have no sharding at all."""
@@ -295,8 +329,8 @@ class _Search:
     def handed_round(self, ops: Sequence[Op], transfer: Transfer) -> CollectiveOrigin | None:
         """The sums of a product that devices hand on, each adding its own, as TPUs do in a loop.
 
-        They are blocks of its result, and nothing else reduces them over these axes
-        (`dot_handler.cc`, windowed einsum).
+        They are blocks of its result, are moved under its name, and nothing else reduces them over
+        these axes (`dot_handler.cc`, windowed einsum).
         """
         if not transfer.is_permutation:
             return None
@@ -304,6 +338,7 @@ class _Search:
             op
             for op in transfer.makers or ops
             if kind_of(op) in PRODUCTS
+            and op in ops
             and self.around.summed(op, transfer.axes)
             and self.fits.makes(op, transfer)
             and not self.communications.is_reduced(op.id, transfer.axes)
@@ -592,7 +627,7 @@ class _Search:
             return False
         if kind == "gather":
             # Its indices are masked and clamped under its name, too.
-            return transfer.elements == math.prod(self.around.block((op.id, 0)))
+            return self.fits.is_looked_up(op, transfer)
         given = self.around.operands(op)
         if kind == "scatter":
             # Its updates are moved under its name, too, before it is made of them.
@@ -752,7 +787,7 @@ class _Search:
         uncertain = (
             not (fits or is_piece)
             or (steps > 0 and misfit > 1)
-            or self.may_be_another(need, zip(needs, misfits, strict=True), steps, ops, transfer)
+            or self.may_be_another(need, [*zip(needs, misfits, strict=True)], steps, ops, transfer)
         )
         return replace(self.of_result(origin, need, transfer), uncertain=uncertain)
 
@@ -846,7 +881,7 @@ class _Search:
     def may_be_another(
         self,
         need: Need,
-        needs: Iterable[tuple[Need, int]],
+        needs: Sequence[tuple[Need, int]],
         steps: int,
         ops: Sequence[Op],
         transfer: Transfer,
@@ -859,6 +894,13 @@ class _Search:
         is_own = need.value in values
         is_further = part.named_after == "nothing" or steps > 0
         if is_further and values and not is_own:
+            return True
+        # What is made of one that the op takes, too, fits less where XLA cut or moved it before.
+        if (
+            transfer.is_permutation
+            and not is_own
+            and any(each.value in values for each, _ in needs)
+        ):
             return True
         # A barrier gives many values: it may be any that fits, if it is not known by what it takes.
         if any(op.kind in BARRIERS for op in ops):
@@ -940,6 +982,7 @@ class _Search:
             self.fits.misfit(need, transfer) < NO_FIT
             and self.around.is_said(need, transfer.axes)
             and not self.around.is_in_line(need, transfer.axes)
+            and not self.around.is_only_cut(need)
         )
 
     def fits_elsewhere(self, values: Iterable[ValueId], transfer: Transfer) -> bool:

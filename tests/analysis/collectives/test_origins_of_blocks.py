@@ -170,15 +170,21 @@ def test_what_a_lookup_gathers_is_for_the_axis_that_its_table_and_indices_conten
 
 
 def test_a_cause_is_uncertain_where_what_is_sent_is_no_block_of_the_value() -> None:
-    """XLA gathers what the lookup makes, cut as its table is: no block of its indices."""
+    """XLA gathers what the lookup makes, cut as its table is: no block of its indices.
+
+    Of numbers it is known to be no indices, then.
+    """
 
     def looked_up(table: Any, at: Any) -> Any:
         return constrained(table[at], "data", None)
 
     at = counted((16,), "data")
-    arguments = abstract((32, 16), None, ("data", "model")), at
+    table = abstract((32, 16), None, ("data", "model"))
+    own = [o for *_, o in parts_of(collectives_of(jax.jit(looked_up), table, at)) if o.own_result]
+    assert [(o.value, o.op, o.uncertain) for o in own] == [("gather", "gather", False)]
+    whole = jax.ShapeDtypeStruct(table.shape, jnp.int32, sharding=table.sharding)
     mesh = compat.abstract_mesh(MESH)
-    program = Program("step", jax.jit(looked_up), arguments, mesh=mesh)
+    program = Program("step", jax.jit(looked_up), (whole, at), mesh=mesh)
     document = comms_document(Inspection(program, ["shardy"]))
     assert any("uncertain:" in str(each) for each in footer(document))
     assert not any("uncertain:" in str(each) for each in footer(document, by_scope=True))

@@ -201,6 +201,90 @@ def of_one_type() -> Program:
     return Program("of_one_type", jax.jit(step), (a, b, array(DATA_MODEL, shape, None, "model")))
 
 
+def looked_up_in_pieces() -> Program:
+    """A lookup whose result JAX 0.12's XLA makes with other axes, and exchanges in two steps."""
+
+    def step(table: Any, w: Any, cache: Any, tokens: Any) -> Any:
+        rows = table[tokens]
+        scores = jnp.einsum("bd,btd->bt", rows, cache)
+        return rows @ w, scores, scores @ table[:32]
+
+    args = (
+        array(DATA_MODEL, (64, 24), "model"),
+        array(DATA_MODEL, (24, 24), None, "model"),
+        array(DATA_MODEL, (8, 32, 24), "data", None, "model"),
+        array(DATA_MODEL, (8,), "data", dtype=jnp.int32),
+    )
+    return Program("looked_up_in_pieces", jax.jit(step), args)
+
+
+def scattered_twice() -> Program:
+    """The gradient of two lookups, as of sorted experts: a scatter's result goes into the next."""
+
+    def step(weights: Any, order: Any, chosen: Any) -> Any:
+        picked = jnp.take_along_axis(weights, chosen, axis=1)
+        return (picked.reshape(-1)[order] ** 2).sum()
+
+    args = (
+        array(DATA_MODEL, (32, 4), "data"),
+        array(DATA_MODEL, (64,), "data", dtype=jnp.int32),
+        array(DATA_MODEL, (32, 2), "data", dtype=jnp.int32),
+    )
+    return Program("scattered_twice", jax.jit(jax.grad(step)), args)
+
+
+def flipped_product() -> Program:
+    """What a reverse takes from other blocks of a product is no sum of that, handed round."""
+
+    def step(x: Any, w: Any) -> Any:
+        held = NamedSharding(DATA_MODEL, P("model", "data"))
+        made = jnp.tanh(x) @ jnp.sin(w)
+        return jnp.cos(jax.lax.with_sharding_constraint(jnp.flip(made, 0), held)) + 1
+
+    args = (
+        array(DATA_MODEL, (16, 16), "data", "model"),
+        array(DATA_MODEL, (16, 16), "data", "model"),
+    )
+    return Program("flipped_product", jax.jit(step), args)
+
+
+def rolled_pipeline() -> Program:
+    """A stage's results, of which edges are rolled and others returned, both under its name."""
+
+    def step(stages: Any, state: Any) -> Any:
+        def turn(state: Any, _: Any) -> Any:
+            state = jnp.tanh(jnp.einsum("sbd,sde->sbe", state, stages))
+            held = NamedSharding(DATA_MODEL, P("data"))
+            return jax.lax.with_sharding_constraint(jnp.roll(state, 1, axis=0), held), state[-1]
+
+        return jax.lax.scan(turn, state, jnp.arange(9)), stages.sum(0)
+
+    args = (
+        array(DATA_MODEL, (4, 16, 16), "data"),
+        array(DATA_MODEL, (4, 8, 16), "data"),
+    )
+    return Program("rolled_pipeline", jax.jit(step), args)
+
+
+def cut_product() -> Program:
+    """A product that JAX 0.12's XLA makes over other axes and permutes; what takes it only cuts."""
+    mesh = compat.abstract_mesh(Mesh.of({"data": 2, "model": 2, "x": 2}))
+
+    def constrain(value: Any, *spec: Any) -> Any:
+        return jax.lax.with_sharding_constraint(value, NamedSharding(mesh, P(*spec)))
+
+    def step(cotangent: Any, w: Any, hidden: Any) -> Any:
+        back = constrain(constrain(cotangent, "data", "model") @ w.T, "data", "model")
+        return jnp.where(hidden > 0, back, 0.0)
+
+    args = (
+        array(mesh, (16, 32), "data", "model"),
+        array(mesh, (32, 32), "x", "model"),
+        array(mesh, (16, 32), ("data", "x"), "model"),
+    )
+    return Program("cut_product", jax.jit(step), args)
+
+
 _MADE = [
     (pallas, 0),
     (grouped_matmul, 0),
@@ -210,6 +294,11 @@ _MADE = [
     (constrained_twice, 1),
     (branches, 1),
     (of_one_type, 0),
+    (looked_up_in_pieces, 1),
+    (scattered_twice, 1),
+    (flipped_product, 1),
+    (rolled_pipeline, 1),
+    (cut_product, 1),
 ]
 
 
