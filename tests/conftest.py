@@ -71,6 +71,14 @@ def own_compiles(monkeypatch):
     ask_through(monkeypatch, None)
 
 
+@pytest.fixture(scope="module")
+def others_frozen():
+    """For tests that run a script again, each time after a collection: what others left is out."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
 def new_processes(monkeypatch):
     """For tests about what a process imports and inherits: none is forked."""

@@ -96,7 +96,7 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
+def recorded(tmp_path_factory, others_frozen):
     root = tmp_path_factory.mktemp("rerun")
     (root / "train.py").write_text(SCRIPT)
     words = ["record", "-o", root / "run", "--", root / "train.py", "2"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -158,12 +159,7 @@ def _left_by(
     names: Sequence[str],
 ) -> Compiled:
     """What the child leaves in its folder when it has ended."""
-    try:
-        status = child.wait(LONGEST)
-    except subprocess.TimeoutExpired as error:
-        raise CompilerError(
-            f"The compile for {on} was given up after {LONGEST / 60:.0f} minutes."
-        ) from error
+    status = _wait(child, on)
     log = untagged((folder / _LOG).read_text(errors="replace"), names)
     result = folder / compiler_child.RESULT
     if not result.exists():
@@ -197,6 +193,26 @@ def _left_by(
         ),
         tags=tags,
     )
+
+
+def _wait(child: subprocess.Popen[bytes], on: Hardware) -> int:
+    """The exit status of a child once it has ended; `Popen.wait` with a timeout looks at times."""
+    given_up = threading.Event()
+
+    def give_up() -> None:
+        given_up.set()
+        child.kill()
+
+    timer = threading.Timer(LONGEST, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        status = child.wait()
+    finally:
+        timer.cancel()
+    if given_up.is_set():
+        raise CompilerError(f"The compile for {on} was given up after {LONGEST / 60:.0f} minutes.")
+    return status
 
 
 def _mismatches(on: Hardware) -> Iterator[Remark]:

@@ -51,12 +51,7 @@ open("went_on", "w").close()
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _only_of_these_tests():
-    """A run begins with a collection, which need not walk all that other tests have left."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
+pytestmark = pytest.mark.usefixtures("others_frozen")
 
 
 @pytest.fixture
