@@ -842,7 +842,7 @@ def test_under_gspmd_axes_have_the_names_of_the_one_mesh(sdyscope, tmp_path, mon
     done = in_own_process("record", "-o", "run", "--partitioner", "gspmd", "--", "meshes.py")
     assert done.returncode == 0, done.stderr
     shown = sdyscope("show", "run", columns=120).out
-    assert "data=4,model=2" in shown
+    assert "data=4 x model=2" in shown
     arguments = sdyscope("show", "run:same", "--kind", "argument").out
     assert "x       f32[16,8]  P('data', 'model')" in arguments
     comms = sdyscope("comms", "run:same").out
