@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sdyscope.snapshots import Snapshot, Stage
     from sdyscope.stages.executed.processes import ProcessGroup
     from sdyscope.stages.lowered.lower import LoweredModule
+    from sdyscope.values.mesh import Mesh
     from sdyscope.words.findings import Check, Finding
 
 
@@ -645,17 +646,22 @@ def inspect(
 
 
 def of_modules(
-    modules: Mapping[Partitioner, LoweredModule], failures: Mapping[Partitioner, CompilerError]
+    modules: Mapping[Partitioner, LoweredModule],
+    failures: Mapping[Partitioner, CompilerError],
+    mesh: Mesh | None = None,
 ) -> Inspection:
     """Looks at one program that was lowered before, under one partitioner or several.
 
     Args:
         modules: its module under each partitioner; at least one.
         failures: why there is none under another.
+        mesh: the mesh that its shardings are on, where no module names it, as under GSPMD.
     """
     inspection = Inspection(next(iter(modules.values())), (*modules, *failures))
     inspection.partitioners = (*modules, *failures)
     inspection._lowered = dict(modules), dict(failures)
+    if mesh is not None:
+        inspection._meshes_beside = {"mesh": mesh}
     return inspection
 
 

@@ -60,7 +60,7 @@ class Staged(Once):
     """
 
     _wishes: tuple[Sequence[wishing.Wish], ...] = ()
-    #: Meshes of the same program under another partitioner: GSPMD's modules name none.
+    #: Meshes that are known from elsewhere, as of its Shardy module: GSPMD's modules name none.
     _meshes_beside: Mapping[str, Mesh] = {}
 
     def __init__(

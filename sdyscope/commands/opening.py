@@ -670,6 +670,7 @@ def _read_recorded(
 ) -> Inspection:
     from sdyscope.inspection import of_modules
     from sdyscope.stages.lowered.read import read
+    from sdyscope.values.mesh import Mesh
     from sdyscope.words.partitioners import partitioner_name
 
     # Called by the word that names it: the file's own name is that of its content.
@@ -696,8 +697,9 @@ def _read_recorded(
         )
         for name, why in program.failures.items()
     }
-    # Shardy's module names the mesh, which GSPMD's does not.
-    inspection = of_modules(modules, failures).under(partitioners)
+    # Shardy's module names the mesh, which GSPMD's does not: of that alone the recorder has it.
+    mesh = Mesh.of(program.mesh) if program.mesh and "shardy" not in modules else None
+    inspection = of_modules(modules, failures, mesh).under(partitioners)
     compiled = _recorded_compile(folder, program, path)
     if compiled is not None:
         inspection.recorded[program.partitioner] = compiled

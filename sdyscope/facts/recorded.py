@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -153,6 +153,8 @@ class RecordedProgram:
         weak: the numbers of those that have a weak type, as a Python number has, of each lowering.
         meshes: the mesh that the type of each names, such as `data=8`, of each lowering; none where
             no argument's does.
+        mesh: axis sizes of the one mesh that its shardings are on, in order; empty where there is
+            none, several, or it is not known.
         paths: JAX's names for them, such as `params['w']`; null likewise, or where it has none.
         results: element type and shape of each flat result; null likewise.
         defined: where the function stands; null when not known.
@@ -201,6 +203,7 @@ class RecordedProgram:
     versions: Versions
     compiled: RecordedCompile | None
     propagated: str | None = None
+    mesh: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_eager(self) -> bool:
@@ -320,6 +323,7 @@ class _Lowered(_Written, tag="lowered"):
     failures: dict[Partitioner, str]
     weak: tuple[int, ...] = ()
     meshes: tuple[str, ...] = ()
+    mesh: dict[str, int] = {}
     author: str = ""
 
 
@@ -601,6 +605,7 @@ def _program(
         arguments=known.arguments if known else None,
         weak=tuple(line.weak for line in lowered),
         meshes=tuple(line.meshes for line in lowered),
+        mesh=known.mesh if known else {},
         paths=known.paths or None if known else None,
         results=known.results if known else None,
         defined=Line(*known.defined) if known and known.defined else None,

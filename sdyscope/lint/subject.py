@@ -89,7 +89,9 @@ class Subject:
         if self.partitioner != "shardy":
             if "shardy" in self.program.lowered:
                 raise NotApplicable("It is reported of Shardy's module.")
-            raise Unavailable("It reads Shardy's module: --partitioner shardy.")
+            # A file or recording may have none.
+            how = "" if self.program.program is None else ": --partitioner shardy"
+            raise Unavailable(f"It reads Shardy's module{how}.")
 
     @property
     def module(self) -> Any:

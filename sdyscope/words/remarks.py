@@ -130,7 +130,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "Compiled again, its collectives or memory are not those of the run, whose own are shown: "
         "what they are for is not known."
     ),
-    "no fitting mesh": "No known mesh fits, so no axes are named; for a file, give --mesh.",
+    "no fitting mesh": "No known mesh fits, so no axes are named; for a file of HLO, give --mesh.",
     "no source lines": "{count:,} of {of:,} tensors {have} no source line.",
     "log cut": "{count:,} of {remade} cut short in XLA's log: scope or line may be missing.",
     "some without origin": "{count:,} of {of:,} tensors {have} no origin.",

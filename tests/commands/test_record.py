@@ -804,3 +804,56 @@ def test_a_run_that_is_added_meanwhile_is_in_the_index(tmp_path, monkeypatch):
     monkeypatch.setattr(record_run, "locked", waited)
     record_run.finish(tmp_path)
     assert len(json.loads((tmp_path / "record.json").read_text())["runs"]) == 2
+
+
+MESHES = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+def mesh_of(*names):
+    return jax.make_mesh((4, 2), names, axis_types=(jax.sharding.AxisType.Auto,) * 2)
+
+mesh, other = mesh_of("data", "model"), mesh_of("x", "y")
+x = jax.device_put(jnp.ones((16, 8)), NamedSharding(mesh, P("data", "model")))
+
+@jax.jit
+def same(x):
+    return jax.lax.with_sharding_constraint(x @ x.T, NamedSharding(mesh, P("data"))).sum()
+
+@jax.jit
+def inside(x):
+    total = lambda x: jax.lax.psum(x, "y")
+    return jax.shard_map(total, mesh=other, in_specs=P("x", "y"), out_specs=P("x"))(x)
+
+@jax.jit
+def elsewhere(x):
+    return x.sum()
+
+same(x), inside(x)
+elsewhere = jax.jit(elsewhere, in_shardings=NamedSharding(other, P("x", "y")))
+elsewhere(x)
+"""
+
+
+def test_under_gspmd_axes_have_the_names_of_the_one_mesh(sdyscope, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("meshes.py").write_text(MESHES)
+    done = in_own_process("record", "-o", "run", "--partitioner", "gspmd", "--", "meshes.py")
+    assert done.returncode == 0, done.stderr
+    shown = sdyscope("show", "run", columns=120).out
+    assert "data=4 x model=2" in shown
+    arguments = sdyscope("show", "run:same", "--kind", "argument").out
+    assert "x       f32[16,8]  P('data', 'model')" in arguments
+    comms = sdyscope("comms", "run:same").out
+    assert "model=2" in comms
+    assert "No known mesh fits" not in comms
+    linted = sdyscope("lint", "run:same").out
+    assert "It reads Shardy's module.\n" in linted  # Not the advice to take it: there is none.
+    # The constraint on a mesh of other names could be meant by either.
+    two = sdyscope("show", "run:inside", "--kind", "argument").out
+    assert ("no mesh is named" in two, "P('" in two) == (True, False)
+    # Not the mesh that the arrays of the call were on.
+    settled = sdyscope("show", "run:elsewhere", "--kind", "argument").out
+    assert "x       f32[16,8]  P('x', 'y')" in settled
+    assert sdyscope("verify", "run:same").status == 0

@@ -141,6 +141,20 @@ class Lowering:
         return meshes if any(meshes) else ()
 
     @property
+    def mesh(self) -> dict[str, int]:
+        """Axis sizes of the one mesh that its shardings are on; empty where there is none, or more.
+
+        Of arguments, results, and what is inside, as JAX itself collects them when it lowers.
+        """
+        inside = getattr(sys.modules.get("jax._src.dispatch"), "get_intermediate_shardings", None)
+        if inside is None:
+            return {}  # Another of its meshes could have other names for the same axes.
+        among = [sharding for sharding, _ in inside(getattr(self.jaxpr, "jaxpr", self.jaxpr))]
+        every = (*self.arguments[3], *self.arguments[4], *among)
+        meshes = {_axes(getattr(sharding, "mesh", None)) for sharding in every} - {()}
+        return dict(meshes.pop()) if len(meshes) == 1 else {}
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """The name of each argument, such as `params['w']`; none where JAX has not all."""
         names = tuple(getattr(self._debug_info, "arg_names", None) or ())
@@ -452,8 +466,12 @@ def _type(aval: Any) -> str:
 
 
 def _mesh(aval: Any) -> str:
-    mesh = getattr(getattr(aval, "sharding", None), "mesh", None)
-    return ",".join(f"{axis}={size}" for axis, size in getattr(mesh, "shape_tuple", ()))
+    axes = _axes(getattr(getattr(aval, "sharding", None), "mesh", None))
+    return ",".join(f"{axis}={size}" for axis, size in axes)
+
+
+def _axes(mesh: Any) -> tuple[tuple[str, int], ...]:
+    return tuple((str(axis), size) for axis, size in getattr(mesh, "shape_tuple", ()))
 
 
 def own_partitioner() -> str:

@@ -77,6 +77,7 @@ class Keeper:
             arguments=event.types,
             weak=event.weak,
             meshes=event.meshes,
+            mesh=event.mesh,
             paths=event.paths,
             results=event.results,
             seconds=round(event.seconds, 6),
