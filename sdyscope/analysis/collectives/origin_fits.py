@@ -134,11 +134,15 @@ class Fits:
         return block not in pieces and sorted(block) in transfer.sizes
 
     def is_block(self, need: Need, transfer: Transfer) -> bool:
-        """Whether what is gathered is a value's block, dimension by dimension.
+        """Whether what is gathered is a value's block, along a dimension that has the axes.
 
         An op can take a value and its transpose, which XLA does not tell apart otherwise.
         """
-        return self.needs.block(need.value, transfer.axes) in transfer.pieces
+        along = transfer.part.dimension
+        held = self.needs.on(self.decided.axes(need.value), transfer.axes)
+        return self.needs.block(need.value, transfer.axes) in transfer.pieces and (
+            along is None or any(held[along : along + 1])
+        )
 
     def is_across(self, need: Need, transfer: Transfer) -> bool:
         """Whether XLA gathers another dimension than the one that has the axes.

@@ -289,6 +289,7 @@ class _Reader:
             if sum(operand.shape.bytes for operand in joined) == shapes[0].bytes:
                 shapes, named = tuple(operand.shape for operand in joined), joined
         moved = wire_bytes_by_tensor(kind, [shape.bytes for shape in shapes], group_size)
+        along = instruction.attributes.get("dimensions", "").strip("{}")
         parts = []
         for number, (shape, value, (sent, received)) in enumerate(
             zip(shapes, named, moved, strict=True)
@@ -321,6 +322,7 @@ class _Reader:
                     and self.made_for.is_moved_on(sent_tensor, purpose),
                     pairs=self.pairs_of(sent_tensor, kind),
                     before=self.made_for.moved_before(sent_tensor) if kind == "all-gather" else "",
+                    dimension=int(along) if kind == "all-gather" and along.isdecimal() else None,
                 )
             )
         return tuple(parts)

@@ -53,6 +53,7 @@ class Part:
             of the permutation right before it; empty where XLA also cuts the blocks or moves them
             otherwise, and of any other.
         before: how devices gave each other their blocks of it right before it is gathered.
+        dimension: along which dimension of its shape an all-gather puts the blocks together.
         moved_on: whether what is gathered is cut again, or exchanged.
         gathered_too: the other all-gathers that gather the same value for the same op, each over
             axes of its own: one gathers what the one before has gathered.
@@ -76,6 +77,7 @@ class Part:
     own: bool = False
     pairs: tuple[tuple[int, int], ...] = ()
     before: Moved = ""
+    dimension: int | None = None
     moved_on: bool = False
     gathered_too: tuple[str, ...] = ()
     origin: CollectiveOrigin | None = None

@@ -175,6 +175,30 @@ ROOT %m = f32[16,32]{{1,0}} all-gather(%v), channel_id=1, {ROWS}, dimensions={{0
         assert (origin.value, origin.uncertain) == (value, False), origin
 
 
+@pytest.mark.parametrize(("block", "along", "value"), [((4, 16), 0, "sin"), ((16, 4), 1, "tanh")])
+def test_what_is_gathered_has_the_axes_along_the_dimension_that_it_is_gathered_in(
+    block: tuple[int, int], along: int, value: str
+) -> None:
+    """A barrier gives both operands of a product, which are equal in shape without the axes."""
+
+    def step(x: Any, y: Any) -> Any:
+        x, y = jax.lax.optimization_barrier((jnp.sin(x), jnp.tanh(y)))
+        return jnp.einsum("ij,kj->ik", x, y)
+
+    origin = origin_of(
+        step,
+        (abstract((16, 16), "data"), abstract((32, 16), "model", "data")),
+        f"""
+%p = f32[{block[0]},{block[1]}]{{1,0}} parameter(0)
+%v = f32[{block[0]},{block[1]}]{{1,0}} copy(%p)
+%m = f32[16,16]{{1,0}} all-gather(%v), channel_id=1, {ROWS}, dimensions={{{along}}}
+ROOT %d = f32[16,16]{{1,0}} dot(%m, %m), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}
+""",
+        {"v": "optimization_barrier", "m": "dot_general", "d": "dot_general"},
+    )
+    assert origin.value == value, origin
+
+
 @pytest.mark.parametrize("reduced", [False, True])
 def test_sums_that_devices_hand_on_are_why_they_do(reduced: bool) -> None:
     """As TPUs scatter a gradient; not where something else reduces what the product makes."""
