@@ -189,6 +189,21 @@ def test_what_goes_on_to_make_code_is_ended_before_its_dump_is_read(monkeypatch,
 
 
 @pytest.mark.compiles
+def test_what_takes_too_long_is_given_up_and_ended(monkeypatch):
+    started = []
+
+    def start(folder, on):
+        started.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
+        return started[-1]
+
+    monkeypatch.setattr(compiler, "_start", start)
+    monkeypatch.setattr(compiler, "LONGEST", 0.1)
+    lowered = Inspection(resolve("mlp")).lowered["shardy"]
+    with pytest.raises(CompilerError, match=r"^The compile for cpu:8 was given up after 0 minutes"):
+        compiler.compile_module(lowered)
+    assert started[0].poll() == -signal.SIGKILL
+
+
 def test_one_device():
     compiled = Inspection(program((1, 1)), ["shardy"]).compiled()
     assert compiled.devices == 1
