@@ -324,3 +324,131 @@ def transformed_in_a_shard_map(field: Any) -> Any:
         return jax.lax.all_to_all(jnp.fft.fft(rows, axis=0), "d", 0, 1, tiled=True)
 
     return jax.shard_map(body, mesh=LINE, in_specs=P("d"), out_specs=P("d"))(field)
+
+
+@finds("op-not-split", "fft", compiled=True)
+@spares("activation-gathered-repeatedly", compiled=True)
+def transformed_by_one_op():
+    return steps_of_a_spectral_solver(jnp.fft.fft2)
+
+
+@spares("op-not-split", compiled=True)
+def transformed_by_each_device():
+    return steps_of_a_spectral_solver(transformed_in_a_shard_map)
+
+
+def largest_of_rows(*spec: Any, find: Any = jax.lax.top_k) -> Inspection:
+    return program(lambda x: find(jnp.tanh(x), 4), array((64, 4096), *spec))
+
+
+def largest_of_blocks(x: Any, k: int) -> Any:
+    """The largest of each row over `model`, and of the examples that each device has."""
+
+    def body(block: Any) -> Any:
+        values, at = jax.lax.top_k(block, k)
+        at += jax.lax.axis_index("model") * block.shape[1]
+        values, at = (
+            jax.lax.all_gather(each, "model", axis=1, tiled=True) for each in (values, at)
+        )
+        values, best = jax.lax.top_k(values, k)
+        return values, jnp.take_along_axis(at, best, axis=1)
+
+    specs = {"in_specs": P("data", "model"), "out_specs": P("data"), "check_vma": False}
+    return jax.shard_map(body, mesh=AUTO, **specs)(x)
+
+
+@finds("op-not-split", "top_k", compiled=True)
+def largest_of_rows_over_devices():
+    return largest_of_rows("data")
+
+
+@finds("op-not-split", "top_k", compiled=True)
+def largest_along_what_is_sharded():
+    return largest_of_rows("data", "model")
+
+
+@spares("op-not-split", compiled=True)
+def largest_of_blocks_and_of_those():
+    return largest_of_rows("data", "model", find=largest_of_blocks)
+
+
+@spares("op-not-split", compiled=True)
+def rows_sorted_over_devices():
+    return largest_of_rows("data", find=lambda x, k: jnp.sort(x, axis=1)[:, :k])
+
+
+def loss_of(logits: Any, *spec: Any) -> Inspection:
+    """A mean over tokens, of logits in some form."""
+
+    def loss(x: Any) -> Any:
+        return jnp.mean(jax.nn.logsumexp(logits(jnp.tanh(x)), axis=-1))
+
+    return program(loss, array((16, 64, 512), *spec))
+
+
+def flattened(x: Any) -> Any:
+    return x.reshape(-1, x.shape[-1])
+
+
+@finds("reshape-not-split", "reshape", compiled=True)
+def sharded_sequence_joined_to_its_batch():
+    return loss_of(flattened, "data", "model")
+
+
+@spares("reshape-not-split", compiled=True)
+def sharded_sequence_beside_its_batch():
+    return loss_of(lambda x: x, "data", "model")
+
+
+@spares("reshape-not-split", compiled=True)
+def sequence_joined_to_its_sharded_batch():
+    return loss_of(flattened, ("data", "model"))
+
+
+def heads(count: int) -> Inspection:
+    def scores(x: Any, w: Any) -> Any:
+        q = (x @ w).reshape(8, 128, count, -1)
+        return jnp.einsum("bqhd,bkhd->bhqk", q, q)
+
+    arguments = array((8, 128, 64), "model"), array((64, 384), None, "data")
+    return program(scores, *arguments)
+
+
+@finds("reshape-not-split", compiled=True)
+def six_heads_of_four_blocks():
+    return heads(6)
+
+
+@spares("reshape-not-split", compiled=True)
+def eight_heads_of_four_blocks():
+    return heads(8)
+
+
+def halved(x: Any, *, over: Any = lambda x: x > 1e-3) -> Any:
+    """What is left of it when it is small, or after a hundred times."""
+
+    def goes_on(state: Any) -> Any:
+        return jnp.all(over(state[0])) & (state[1] < 100)
+
+    def halves(state: Any) -> Any:
+        return state[0] / 2, state[1] + 1
+
+    return jax.lax.while_loop(goes_on, halves, (x, 0))[0]
+
+
+@finds("batched-loop-in-step", "while", compiled=True)
+def examples_that_end_together():
+    return program(jax.vmap(halved), array((64, 128), "data"))
+
+
+@spares("batched-loop-in-step", compiled=True)
+def examples_that_end_where_they_are():
+    mapped = jax.shard_map(jax.vmap(halved), mesh=AUTO, in_specs=P("data"), out_specs=P("data"))
+    return program(mapped, array((64, 128), "data"))
+
+
+@spares("batched-loop-in-step", compiled=True)
+def a_solver_that_asks_for_the_norm():
+    return program(
+        lambda x: halved(x, over=lambda x: jnp.linalg.norm(x) > 1e-3), array((64, 128), "data")
+    )

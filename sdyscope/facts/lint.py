@@ -266,6 +266,13 @@ class GatheredInLoop:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchInStep:
+    """A loop over a batch goes on until it is done for the examples of all devices."""
+
+    sending: Sending
+
+
+@dataclass(frozen=True, slots=True)
 class ScannedSharded:
     """A loop takes elements of a sharded dimension one by one, or writes them."""
 
@@ -316,7 +323,6 @@ class ActivationGathered:
         others: how many more annotations shard the rest.
         explained: how many gathers a step that is known of.
         asking: the constraint that itself asks for most of their bytes; None where ops do.
-        transformed: whether an fft takes most of their bytes.
     """
 
     sending: Sending
@@ -326,7 +332,55 @@ class ActivationGathered:
     others: int
     explained: int
     asking: OriginAnnotation | None = None
-    transformed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReshapeNotSplit:
+    """A reshape can't keep how a dimension is sharded.
+
+    Attributes:
+        sending: what is sent for it.
+        before: the shape that it takes.
+        after: the shape that it makes.
+        dim: the dimension of ``before`` that is sharded.
+        axes: the mesh axes that it is on.
+        shards: in how many blocks it is.
+        first: the first of the dimensions that it is joined with, itself where it is split.
+        parts: the sizes of the dimensions that it, or what it is joined with, is made into.
+        together: the axes of both that ``first`` alone could be on; empty where it does not divide.
+    """
+
+    sending: Sending
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    dim: int
+    axes: tuple[str, ...]
+    shards: int
+    first: int
+    parts: tuple[int, ...]
+    together: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpNotSplit:
+    """XLA gathers what an op takes that could work on blocks.
+
+    Attributes:
+        sending: what is sent for it.
+        op: the op.
+        shape: of what it takes.
+        dims: the dimensions that are gathered.
+        mixes: whether the op mixes what is along one of them.
+        kept: of ``top_k`` along a dimension that is sharded, how many elements of a row the blocks
+            give together.
+    """
+
+    sending: Sending
+    op: str
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+    mixes: bool
+    kept: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,11 +562,14 @@ SentFact: TypeAlias = (
     | CallTakesPieces
     | CallbackGathers
     | GatheredInLoop
+    | BatchInStep
     | ScannedSharded
     | SlicesCrossed
     | ParameterGathered
     | BatchLost
     | ActivationGathered
+    | ReshapeNotSplit
+    | OpNotSplit
     | SummedInLoop
     | Wasted
     | Replicating

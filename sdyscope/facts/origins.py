@@ -128,6 +128,8 @@ class CollectiveOrigin:
             it.
         scope: that op's scope.
         source: that op's line.
+        node: that op, as a node in the op graph of the lowered module; None where the program
+            returns the value, or no op is known.
         annotations: where the axes come from: first those of the value, then those of the need.
         together: all annotations that say the axes of the value on dimensions that hold them
             together with its own, or that give them to a dimension that is summed or gathered once
@@ -169,6 +171,7 @@ class CollectiveOrigin:
     annotations: tuple[OriginAnnotation, ...]
     together: Together = NOBODY
     needed_together: Together = NOBODY
+    node: int | None = None
     result: str = ""
     form: str = ""
     carried: bool = False

@@ -43,6 +43,7 @@ from sdyscope.lint import (
     storage,
     unexpected,
     unreduced,
+    unsplit,
     wasted,
 )
 from sdyscope.lint.logical import LogicalAxes as LogicalAxes
@@ -69,6 +70,7 @@ RULES: Mapping[str, Rule] = {
         rematerialization,
         loops,
         wasted,
+        unsplit,
         slices,
         unexpected,
         layouts,

@@ -1,4 +1,4 @@
-"""Rules about loops: what is sent in every iteration although once would do."""
+"""Rules about loops: what is sent in every iteration although once, or nothing, would do."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sdyscope.analysis.collectives.totals import Collective
-from sdyscope.facts.lint import GatheredInLoop, ScannedSharded
+from sdyscope.facts.lint import BatchInStep, GatheredInLoop, ScannedSharded
 from sdyscope.graph import Op, OpGraph
 from sdyscope.hlo import Computation, Instruction, call_sites
 from sdyscope.hlo.loops import given_element
-from sdyscope.lint.rule import Sighting, rule, severity_of
+from sdyscope.lint.rule import NotApplicable, Sighting, rule, severity_of
 from sdyscope.lint.subject import Subject
 from sdyscope.values.passing import opcodes
 from sdyscope.values.placement import Placement
@@ -194,3 +194,38 @@ def _cut(
     for dim, (extent, taken) in enumerate(zip(whole, part, strict=True)):
         if taken == 1 and extent is not None and extent > 1 and place.shards[dim] > 1:
             yield dim
+
+
+@rule("batched-loop-in-step", "note", needs="compiled")
+def batched_loop_in_step(subject: Subject) -> Iterator[Sighting]:
+    """Each iteration of a loop asks all devices whether an example of the batch goes on.
+
+    Under `jax.vmap` a `while_loop` runs until the last example of the batch is done. Where the
+    batch is sharded, that is a sum over the devices in each iteration: few bytes, but all devices
+    wait for each other, and one whose examples are done goes on as long as the slowest
+    (jax-ml/jax#20968). Samplers, solvers and simulations that are mapped over a batch are such
+    loops. In a `jax.shard_map` over the batch's axes the loop of each device ends by itself.
+
+    Only the sum that `vmap` adds is reported. A condition that the program itself takes over the
+    batch, such as the norm of a residual, is what it asks for.
+    """
+    graph = subject.graph
+    if not any(op.mnemonic == "while" for op in graph.operations()):
+        raise NotApplicable("The program has no while_loop.")
+    reported: set[object] = set()
+    for collective in subject.collectives.collectives:
+        for part in collective.parts:
+            loops = {_mapped_loop(graph, graph.ops[path[-1]]) for path in part.tags} - {None}
+            key = (collective.axes, part.source or (part.scope, part.primitive))
+            if loops and key not in reported:
+                reported.add(key)
+                fact = BatchInStep(subject.sending([collective], part.sent))
+                yield subject.at_part(part, collective.name, fact)
+
+
+def _mapped_loop(graph: OpGraph, op: Op) -> int | None:
+    """The loop whose condition an op takes over a batch for `vmap`, which names it as the loop."""
+    if op.mnemonic != "reduce" or op.parent is None or op.region != 0:
+        return None
+    loop = graph.ops[op.parent]
+    return loop.id if loop.mnemonic == "while" and loop.scope == op.scope else None

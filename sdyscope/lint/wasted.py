@@ -17,6 +17,7 @@ from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.lint.axes import used_axes
 from sdyscope.lint.rule import NotApplicable, Sighting, rule, severity_of
 from sdyscope.lint.subject import Subject
+from sdyscope.lint.unsplit import OF_ROWS
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.source import SourceLocation
 
@@ -148,15 +149,15 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Sighting]:
     stream, or a weight sharded on the dimension that is contracted. Name the axis once where it
     belongs, with a constraint on what the layers hand on, and none of them needs the gather. Where
     constraints themselves ask for the gathers, that is said: keep the axis in their spec if what
-    follows can work on shards. What an `fft` transforms XLA gathers whatever is constrained: run it
-    in a `shard_map`. If all of it is meant to be on each device, as for a router of few tokens,
-    ignore the rule for that program.
+    follows can work on shards. If all of it is meant to be on each device, as for a router of few
+    tokens, ignore the rule for that program.
 
     Gathers of arguments, or of their slices by layer, are not counted: that is FSDP. What a loop
     over layers hands on is no argument, though it begins with one; what a loop over steps does is.
     Nor is sequence parallelism, in which a reduce-scatter of the same bytes over the same axes
     stands against every gather: together they are an all-reduce. Nor is what a train step gathers
-    outside of its passes, as an optimizer does. A note where it is less than 64 KiB per step.
+    outside of its passes, as an optimizer does, nor what `op-not-split` reports. A note where it is
+    less than 64 KiB per step.
     """
     arguments = {
         row.name: row.shape or ()
@@ -179,7 +180,7 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Sighting]:
                 continue
             origin = part.origin
             value = "" if origin is None else origin.value
-            if origin is None or not value:
+            if origin is None or not value or origin.op in OF_ROWS:
                 continue
             is_handed_on = origin.carried and not _is_around_passes(part.scope)
             if not is_handed_on and value in arguments:
@@ -212,7 +213,6 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Sighting]:
             sent / total,
             *_sharded_by(each),
             _asked_by(each),
-            2 * _sent_to("fft", each) > sent,
         )
         seen = subject.at_part(part, collective.name, fact, severity_of(sent))
         yield replace(seen, tensor=origin.value)
@@ -247,15 +247,6 @@ def _asked_by(gathers: Sequence[tuple[Collective, Part]]) -> OriginAnnotation | 
     sent = sum(collective.count * part.sent for collective, part in gathers)
     asked = sum(sent for _, sent in causes)
     return causes[0][0] if 2 * asked > sent else None
-
-
-def _sent_to(op: str, gathers: Sequence[tuple[Collective, Part]]) -> int:
-    """The bytes that a device sends for ops of one kind."""
-    return sum(
-        collective.count * part.sent
-        for collective, part in gathers
-        if part.origin is not None and part.origin.op == op
-    )
 
 
 def _by_bytes(

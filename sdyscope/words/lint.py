@@ -17,7 +17,7 @@ from sdyscope.words.mesh import listed_axes, over_text, repeated_hint, repeated_
 from sdyscope.words.origins import annotation_text
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import carry_text, source_text
-from sdyscope.words.sharding import placed_text, spec_words
+from sdyscope.words.sharding import dims_text, placed_text, spec_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +264,15 @@ def _sent(fact: facts.SentFact) -> Said:
                 f"hold {size(bytes_)} meanwhile; else it is the price of memory, and can be "
                 "ignored.",
             )
+        case facts.BatchInStep(sending):
+            axes = listed_axes(sending.axes or ()) or "devices"
+            return Said(
+                "Under jax.vmap this loop goes on until the last example of the batch is done, and "
+                f"the batch is sharded over {axes}: each iteration has {indefinite(sending.kind)} "
+                f"over {_over(sending)}, for which all devices wait.",
+                hint=f"Run it in jax.shard_map over {axes}, where the loop of each device ends by "
+                "itself.",
+            )
         case facts.ScannedSharded(dim, count, is_read, sharded):
             does = "takes one of" if is_read else "puts one into"
             return Said(
@@ -318,8 +327,12 @@ def _sent(fact: facts.SentFact) -> Said:
                 f"Activations of the same shape are gathered {sending.times:,} times per step over "
                 f"{_over(sending)}, in {counted(scopes, 'scope')}{named}: a device sends "
                 f"{size(sending.sent)}, {100 * share:.0f}% of all that it sends.",
-                hint=_instead_of_gathers(sending, asking, transformed=fact.transformed),
+                hint=_instead_of_gathers(sending, asking),
             )
+        case facts.ReshapeNotSplit():
+            return _reshape_not_split(fact)
+        case facts.OpNotSplit():
+            return _op_not_split(fact)
         case facts.SummedInLoop(sending, tensors, by, loop):
             over = listed_axes(sending.axes or ()) or "devices"
             argument = _argument([axis.name for axis in sending.axes or ()])
@@ -515,16 +528,70 @@ def _at(source: SourceLocation | None) -> str:
     return "" if source is None else f" at {source_text(source)}"
 
 
-def _instead_of_gathers(
-    sending: facts.Sending, asking: OriginAnnotation | None, *, transformed: bool
-) -> str:
-    """What to do about gathers of activations, which ops need or a constraint itself asks for."""
-    if transformed:
-        return (
-            "XLA gathers what this fft is given, whatever is constrained. Run it in jax.shard_map "
-            f"over {listed_axes(sending.axes or ()) or 'devices'}, along dimensions that are whole "
-            "there, with jax.lax.all_to_all between two such."
+def _reshape_not_split(fact: facts.ReshapeNotSplit) -> Said:
+    before, after = map(_shape, (fact.before, fact.after))
+    axes = listed_axes(fact.axes)
+    if fact.dim != fact.first:
+        why = (
+            f"joins dimension {fact.dim}, which is sharded over {axes}, to dimension {fact.first} "
+            "before it: what a device has would lie apart in the result"
         )
+        hint = (
+            "Leave the dimensions apart: products, reductions and jax.vmap take them as they are."
+        )
+        if fact.together:
+            hint += (
+                f" Or shard dimension {fact.first} over {listed_axes(fact.together)}, and "
+                f"dimension {fact.dim} not at all."
+            )
+    else:
+        parts = " x ".join(map(str, fact.parts))
+        why = (
+            f"makes {parts} of dimension {fact.dim}, which is sharded {fact.shards} ways over "
+            f"{axes}, and {fact.parts[0]} does not divide into {fact.shards}"
+        )
+        hint = (
+            f"Make {fact.parts[0]} a multiple of {fact.shards}, or shard dimension {fact.dim} over "
+            f"axes whose size divides {fact.parts[0]}."
+        )
+    return Said(
+        f"This reshape of {before} to {after} {why}. So there is {indefinite(fact.sending.kind)} "
+        f"over {_over(fact.sending)}: a device sends {size(fact.sending.sent)}.",
+        hint=hint,
+    )
+
+
+def _op_not_split(fact: facts.OpNotSplit) -> Said:
+    axes = listed_axes(fact.sending.axes or ()) or "devices"
+    dims, which = dims_text(fact.dims), _shape(fact.shape)
+    if not fact.mixes:
+        why = f"works on each element of {dims} of {which} by itself, but XLA does not split it"
+        hint = f"Run it in jax.shard_map over {axes}, where each device takes its own block."
+    elif fact.op == "top_k":
+        why = f"takes the largest along {dims} of {which}, which is sharded"
+        hint = (
+            f"In jax.shard_map over {axes}, take the largest of each block, jax.lax.all_gather "
+            f"them, and take the largest of these: {fact.kept:,} of {fact.shape[-1]:,} elements."
+        )
+    else:
+        why = f"transforms {dims} of {which}, and XLA gathers that whatever is constrained"
+        hint = (
+            f"Run it in jax.shard_map over {axes}, along dimensions that are whole there, with "
+            "jax.lax.all_to_all between two such."
+        )
+    return Said(
+        f"{fact.op} {why}: it is gathered over {_over(fact.sending)}, and a device sends "
+        f"{size(fact.sending.sent)}.",
+        hint=hint,
+    )
+
+
+def _shape(sizes: Sequence[int]) -> str:
+    return f"[{','.join(map(str, sizes))}]"
+
+
+def _instead_of_gathers(sending: facts.Sending, asking: OriginAnnotation | None) -> str:
+    """What to do about gathers of activations, which ops need or a constraint itself asks for."""
     if asking is None:
         return (
             "Constrain what each layer hands on to a sharding that the next one can work with. "

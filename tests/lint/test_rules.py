@@ -204,10 +204,9 @@ def test_a_gather_that_a_constraint_asks_for_is_not_one_that_another_constraint_
 @pytest.mark.compiles
 def test_no_constraint_saves_the_gather_of_what_an_fft_transforms():
     """As was advised for JAX-CFD's pressure; what is advised now sends less."""
-    rule = "activation-gathered-repeatedly"
-    whole = lint_wasted_cases.steps_of_a_spectral_solver(jnp.fft.fft2)
-    (finding,) = linted(whole, select=[rule], compiled=True).findings
-    assert finding.hint.startswith("XLA gathers what this fft is given, whatever is constrained. ")
+    whole = lint_wasted_cases.transformed_by_one_op()
+    (finding,) = linted(whole, select=["op-not-split"], compiled=True).findings
+    assert "XLA gathers that whatever is constrained: " in finding.message
 
     def constrained(field):
         rows = jnp.fft.fft(
@@ -243,3 +242,69 @@ def test_a_gradient_summed_in_a_loop_of_a_shard_map_is_cast_before_the_loop():
     assert int(named[2]) > finding.source.line
     assert finding.hint.startswith("Before the loop, make what it reads and is the same over data")
     assert "jax.lax.pcast(params, 'data', to='varying')" in finding.hint
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("rule", "before", "after"),
+    [
+        ("op-not-split", "largest_along_what_is_sharded", "largest_of_blocks_and_of_those"),
+        (
+            "reshape-not-split",
+            "sharded_sequence_joined_to_its_batch",
+            "sharded_sequence_beside_its_batch",
+        ),
+        (
+            "reshape-not-split",
+            "sharded_sequence_joined_to_its_batch",
+            "sequence_joined_to_its_sharded_batch",
+        ),
+        ("batched-loop-in-step", "examples_that_end_together", "examples_that_end_where_they_are"),
+    ],
+)
+def test_what_is_advised_sends_hardly_anything(rule: str, before: str, after: str) -> None:
+    programs = [getattr(lint_wasted_cases, name)() for name in (before, after)]
+    assert linted(programs[0], select=[rule], compiled=True).findings
+    sent = [program.collectives().total.sent for program in programs]
+    assert 20 * sent[1] < sent[0] or sent[1] == 0
+
+
+@pytest.mark.compiles
+def test_each_reason_for_which_an_op_is_not_split_has_its_remedy():
+    rows, both = (
+        linted(make(), select=["op-not-split"], compiled=True).findings
+        for make in (
+            lint_wasted_cases.largest_of_rows_over_devices,
+            lint_wasted_cases.largest_along_what_is_sharded,
+        )
+    )
+    assert [finding.hint for finding in rows] == [
+        "Run it in jax.shard_map over data, where each device takes its own block."
+    ]
+    assert sorted(finding.hint for finding in both) == [
+        "In jax.shard_map over model, take the largest of each block, jax.lax.all_gather them, and "
+        "take the largest of these: 8 of 4,096 elements.",
+        "Run it in jax.shard_map over data, where each device takes its own block.",
+    ]
+
+
+@pytest.mark.compiles
+def test_each_way_in_which_a_reshape_is_not_split_has_its_remedy():
+    joined, cut = (
+        linted(make(), select=["reshape-not-split"], compiled=True).findings[0]
+        for make in (
+            lint_wasted_cases.sharded_sequence_joined_to_its_batch,
+            lint_wasted_cases.six_heads_of_four_blocks,
+        )
+    )
+    assert joined.message.startswith(
+        "This reshape of [16,64,512] to [1024,512] joins dimension 1, which is sharded over model, "
+        "to dimension 0 before it: "
+    )
+    assert joined.hint.endswith(
+        "Or shard dimension 0 over data and model, and dimension 1 not at all."
+    )
+    assert cut.message.startswith(
+        "This reshape of [8,128,384] to [8,128,6,64] makes 6 x 64 of dimension 2, which is sharded "
+        "4 ways over data, and 6 does not divide into 4. "
+    )

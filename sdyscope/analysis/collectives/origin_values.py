@@ -358,6 +358,7 @@ def origin_at(kind: OriginKind, op: Op | None) -> CollectiveOrigin:
         scope=scope,
         source=None if op is None else op.source,
         annotations=(),
+        node=None if op is None else op.id,
     )
 
 

@@ -733,7 +733,7 @@ class _Search:
         if before is None and (needs := self.constrained_before(ops, transfer)):
             return self.of_needs(needs, 0, ops, transfer)
         if before is None and part.named_after == "value":
-            return self.of_op(ops, transfer, transfer.values)
+            return self.of_taken(transfer) or self.of_op(ops, transfer, transfer.values)
         return before
 
     def of_needs(
@@ -768,7 +768,7 @@ class _Search:
                 return exchanged
         if is_other and (
             own := self.moved_for_constraint(ops, transfer)
-            or self.of_argument(transfer)
+            or self.of_taken(transfer)
             or self.of_op(ops, transfer, values)
         ):
             return own
@@ -970,6 +970,7 @@ class _Search:
             op=primitive,
             scope=scope,
             source=ops[0].source,
+            node=ops[0].id,
             after=None,
             annotations=has,
             needed_together=NOBODY,
@@ -994,12 +995,19 @@ class _Search:
             for need in self.around.needs(op, transfer.axes)
         )
 
-    def of_argument(self, transfer: Transfer) -> CollectiveOrigin | None:
-        """What needs an argument otherwise that is moved, where XLA names what takes it later."""
+    def of_taken(self, transfer: Transfer) -> CollectiveOrigin | None:
+        """What needs a known value otherwise that is moved, where XLA names what takes it later.
+
+        What is gathered; of what is exchanged an argument, whose blocks are not those of another.
+        """
+        argument = self.around.argument(transfer.part.argument)
         fits = [
             (self.fits.misfit(need, transfer), need)
-            for need in self.needs(self.communications.users(transfer), transfer.axes)
-            if need.value in transfer.values and self.could_be_for(need.value, transfer)
+            for value in sorted(transfer.values)
+            if transfer.is_gather or value == argument
+            for op, _ in self.graph.uses(*value)
+            for need in self.around.needs(op, transfer.axes)
+            if need.value == value and self.could_be_for(value, transfer)
         ]
         misfit, need = min(fits, key=lambda fit: fit[0], default=(NO_FIT, None))
         if need is None or misfit >= NO_FIT:

@@ -395,3 +395,21 @@ def test_what_a_concatenation_makes_is_exchanged_and_not_a_piece_of_it(partition
     parts = parts_of(collectives_of(step, *arguments, partitioner=partitioner))
     moved = [(origin.value, spec_text(origin.after)) for _, _, origin in parts]
     assert sorted(moved) == [("concatenate", "P('data', 'model')"), ("sin", ""), ("tanh", "")]
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize("made", [lambda x: x, jnp.tanh])
+def test_what_a_reshape_does_not_keep_is_gathered_for_it(made: Any, partitioner: Any) -> None:
+    """As of JAX 0.11 XLA names the gather after what takes the reshape's result."""
+
+    @jax.jit
+    def step(x: Any) -> Any:
+        return made(x).reshape(6, 8) * 2
+
+    collectives = collectives_of(step, abstract((48,), ("model", "data")), partitioner=partitioner)
+    ((_, _, origin),) = parts_of(collectives)
+    assert (origin.kind, origin.op, origin.uncertain) == ("resharding", "reshape", False)
+    assert (spec_text(origin.before), spec_text(origin.after)) == (
+        "P(('model', 'data'))",
+        "P('model')",
+    )
