@@ -452,3 +452,78 @@ def a_solver_that_asks_for_the_norm():
     return program(
         lambda x: halved(x, over=lambda x: jnp.linalg.norm(x) > 1e-3), array((64, 128), "data")
     )
+
+
+def filled(fill: Any, *spec: Any, places: Any = ()) -> Inspection:
+    """A cache of keys that 16 positions are written into, and what else ``fill`` does to it."""
+    arguments = array((8, 2048, 64), *spec), array((8, 16, 64)), array(places, dtype=jnp.int32)
+    return program(fill, *arguments)
+
+
+def filled_by_rows(cache: Any, new: Any, start: Any) -> Any:
+    return cache.at[:, start + jnp.arange(16)].set(new)
+
+
+def read_by_rows(cache: Any, new: Any, start: Any) -> Any:
+    return cache[:, start + jnp.arange(16)] + new
+
+
+@finds("window-not-split", "dynamic_update_slice", compiled=True)
+def cache_filled_along_its_sharded_positions():
+    return filled(
+        lambda cache, new, at: jax.lax.dynamic_update_slice(cache, new, (0, at, 0)), None, "data"
+    )
+
+
+@finds("window-not-split", "scatter", compiled=True)
+def cache_filled_at_places_of_each_example():
+    write = jax.vmap(lambda row, new, at: jax.lax.dynamic_update_slice(row, new, (at, 0)))
+    return filled(write, "model", "data", places=(8,))
+
+
+@finds("window-not-split", compiled=True)
+def part_of_a_cache_set():
+    return filled(lambda cache, new, at: cache.at[:, 30:46].set(new), None, "data")
+
+
+@finds("window-not-split", "dynamic_slice", compiled=True)
+def window_of_a_cache_read():
+    read = jax.lax.dynamic_slice_in_dim
+    return filled(lambda cache, new, at: read(cache, at, 16, 1) + new, None, "data")
+
+
+@spares("window-not-split", compiled=True)
+def cache_filled_along_its_whole_positions():
+    return filled(
+        lambda cache, new, at: jax.lax.dynamic_update_slice(cache, new, (0, at, 0)), "data", None
+    )
+
+
+@spares("window-not-split", compiled=True)
+def cache_filled_by_its_rows():
+    return filled(filled_by_rows, None, "data")
+
+
+@spares("window-not-split", compiled=True)
+def rows_of_a_cache_read():
+    return filled(read_by_rows, None, "data")
+
+
+@spares("window-not-split", compiled=True)
+def layers_of_a_loop():
+    def layers(w: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0]
+
+    return program(layers, array((8, 128, 128), "data"), array((16, 128)))
+
+
+@spares("window-not-split", compiled=True)
+def rows_of_a_table_that_is_gathered():
+    """The axes contend, and XLA makes the table whole, though it can split the rows of one."""
+
+    def embed(table: Any, ids: Any) -> Any:
+        return constrain(table[ids], on("data", None)) * 2
+
+    return program(
+        embed, array((64, 128), "model", "data"), array((4096,), "data", dtype=jnp.int32)
+    )

@@ -384,6 +384,27 @@ class OpNotSplit:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowNotSplit:
+    """XLA gathers a tensor of which an op reads or writes a window.
+
+    Attributes:
+        sending: what is sent for it.
+        op: the op, as StableHLO calls it.
+        shape: of the tensor.
+        dim: the dimension along which the window is cut out and the tensor sharded.
+        size: of the window along it.
+        place: the number of the dimension without those that the op is mapped over.
+    """
+
+    sending: Sending
+    op: str
+    shape: tuple[int, ...]
+    dim: int
+    size: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
 class SummedInLoop:
     """Sums in each iteration of a loop that only adds them up.
 
@@ -570,6 +591,7 @@ SentFact: TypeAlias = (
     | ActivationGathered
     | ReshapeNotSplit
     | OpNotSplit
+    | WindowNotSplit
     | SummedInLoop
     | Wasted
     | Replicating

@@ -35,7 +35,7 @@ _VARYING = frozenset(
 
 
 @rule("gathered-in-loop", "warning", needs="compiled")
-def gathered_in_loop(subject: Subject) -> Iterator[Sighting]:
+def gatheredin_loop(subject: Subject) -> Iterator[Sighting]:
     """The same value is gathered in every iteration of a loop.
 
     An all-gather inside a loop whose operand is the same each time: a weight that a scan over
@@ -149,7 +149,7 @@ def scanned_dimension_sharded(subject: Subject) -> Iterator[Sighting]:
     reported: set[str] = set()
     for op in graph.operations():
         name = op.mnemonic
-        if name not in ("dynamic_slice", "dynamic_update_slice") or not _in_loop(graph, op):
+        if name not in ("dynamic_slice", "dynamic_update_slice") or not in_loop(graph, op):
             continue
         operands = graph.operands(op)
         if not operands:
@@ -172,7 +172,7 @@ def scanned_dimension_sharded(subject: Subject) -> Iterator[Sighting]:
                 yield replace(subject.at_op(op, fact), tensor=what, severity=severity)
 
 
-def _in_loop(graph: OpGraph, op: Op) -> bool:
+def in_loop(graph: OpGraph, op: Op) -> bool:
     """Whether an op is in the body of a loop, or in a function that is called there."""
     seen: set[str] = set()
     at: Op | None = op
@@ -182,7 +182,7 @@ def _in_loop(graph: OpGraph, op: Op) -> bool:
         if at.kind == "func.func":
             callers = [] if at.function in seen else graph.callers(at.function)
             seen.add(at.function)
-            return any(_in_loop(graph, caller) for caller in callers)
+            return any(in_loop(graph, caller) for caller in callers)
         at = None if at.parent is None else graph.ops[at.parent]
     return False
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.errors import ConversionError
-from sdyscope.facts.lint import OpNotSplit, ReshapeNotSplit
+from sdyscope.facts.lint import OpNotSplit, ReshapeNotSplit, WindowNotSplit
 from sdyscope.graph import Op
+from sdyscope.lint.loops import in_loop
 from sdyscope.lint.placed import axes_of
 from sdyscope.lint.rule import NotApplicable, Sighting, rule, severity_of
 from sdyscope.lint.subject import Subject
@@ -228,3 +229,101 @@ def op_not_split(subject: Subject) -> Iterator[Sighting]:
             moved.result[-1] * math.prod(moved.shards[dim] for dim in rows),
         )
         yield subject.at_part(moved.part, moved.collective.name, fact, severity_of(sent))
+
+
+# --- Windows --------------------------------------------------------------------------------------
+
+#: Ops that read or write a window of their first operand.
+_OF_WINDOWS = ("dynamic_slice", "dynamic_update_slice", "gather", "scatter")
+
+
+@rule("window-not-split", "warning", needs="compiled")
+def window_not_split(subject: Subject) -> Iterator[Sighting]:
+    """XLA gathers a tensor of which a window along a sharded dimension is read or written.
+
+    Where a window begins on one device and ends on another, each would read or write a part of it.
+    XLA's partitioner has no way to say that: for `jax.lax.dynamic_slice`, `dynamic_update_slice`
+    and `x.at[300:400].set` it makes the whole tensor anew on every device (jax-ml/jax#23052). A
+    cache of keys and values that is sharded by position is gathered in each call that fills it.
+
+    It does know how to split rows that are taken or set by their indices. Write
+    `x.at[start + jnp.arange(100)].set(rows)`, of which nothing is sent, and
+    `x[start + jnp.arange(100)]`, for which devices send each other the rows alone. Unlike
+    `dynamic_slice`, that does not move a window that ends outside into the tensor. Where the place
+    is known when it is traced, `dynamic_update_slice` and `x[300:400]` are split as well.
+
+    Found where that is what a collective of the compiled program is for. The elements that a loop
+    takes one by one are `scanned-dimension-sharded`. A note where it is less than 64 KiB per step.
+    """
+    for group in _moved_for(subject, *_OF_WINDOWS):
+        cut = [(moved, dim) for moved in group if (dim := _cut(subject, moved)) is not None]
+        if not cut:
+            continue
+        moved, dim = cut[0]
+        sent = sum(each.sent for each, _ in cut)
+        fact = WindowNotSplit(
+            subject.sending([each.collective for each, _ in cut], sent),
+            moved.op.mnemonic,
+            moved.shape,
+            dim,
+            _window(subject, moved)[dim],
+            dim - sum(1 for each in _mapped(moved.op) if each < dim),
+        )
+        yield subject.at_part(moved.part, moved.collective.name, fact, severity_of(sent))
+
+
+def _cut(subject: Subject, moved: _Moved) -> int | None:
+    """The dimension of which a window is taken that a collective makes whole; None where none."""
+    others = [each for dim, each in enumerate(moved.shards) if dim not in moved.dims]
+    (leaf, *more) = moved.part.shape.leaves
+    # Its updates may be moved for it as well.
+    if more or math.prod(leaf.dimensions) * math.prod(others) < math.prod(moved.shape):
+        return None
+    window, inside = _window(subject, moved), {*_mapped(moved.op), *_indexed(moved.op)}
+    for dim in moved.dims if window else ():
+        is_taken_in_turn = window[dim] == 1 and in_loop(subject.graph, moved.op)
+        if window[dim] < moved.shape[dim] and dim not in inside and not is_taken_in_turn:
+            return dim
+    return None
+
+
+def _mapped(op: Op) -> _Dims:
+    """The dimensions of a gather's or scatter's first operand that `vmap` maps it over."""
+    return _numbers(op, "operand_batching_dims", "input_batching_dims")
+
+
+def _indexed(op: Op) -> _Dims:
+    """Those of which it takes single elements, by their indices."""
+    return _numbers(op, "collapsed_slice_dims", "inserted_window_dims")
+
+
+def _numbers(op: Op, of_gather: str, of_scatter: str) -> _Dims:
+    for numbers, name in (
+        ("dimension_numbers", of_gather),
+        ("scatter_dimension_numbers", of_scatter),
+    ):
+        if isinstance(value := op.attributes.get(numbers), Mapping):
+            return cast("_Dims", value.get(name, ()))
+    return ()
+
+
+def _window(subject: Subject, moved: _Moved) -> _Dims:
+    """The sizes of a window along each dimension of what it is a window of; empty where unknown.
+
+    Of a scatter those of its updates, without those that its indices are of: see StableHLO's
+    specification.
+    """
+    op, graph = moved.op, subject.graph
+    if op.mnemonic in ("dynamic_slice", "gather"):
+        return op.integers("slice_sizes")
+    given = graph.operand_values[op.id]
+    shapes = [graph.ops[node].types[result].static_shape for node, result in given]
+    if op.mnemonic == "dynamic_update_slice":
+        return shapes[1] or ()
+    updates, sizes = shapes[-1], iter(_numbers(op, "", "update_window_dims"))
+    if updates is None:
+        return ()
+    return tuple(
+        1 if dim in (*_indexed(op), *_mapped(op)) else updates[next(sizes)]
+        for dim in range(len(moved.shape))
+    )

@@ -333,6 +333,8 @@ def _sent(fact: facts.SentFact) -> Said:
             return _reshape_not_split(fact)
         case facts.OpNotSplit():
             return _op_not_split(fact)
+        case facts.WindowNotSplit():
+            return _window_not_split(fact)
         case facts.SummedInLoop(sending, tensors, by, loop):
             over = listed_axes(sending.axes or ()) or "devices"
             argument = _argument([axis.name for axis in sending.axes or ()])
@@ -583,6 +585,22 @@ def _op_not_split(fact: facts.OpNotSplit) -> Said:
         f"{fact.op} {why}: it is gathered over {_over(fact.sending)}, and a device sends "
         f"{size(fact.sending.sent)}.",
         hint=hint,
+    )
+
+
+def _window_not_split(fact: facts.WindowNotSplit) -> Said:
+    rows = ", ".join([*(":" for _ in range(fact.place)), f"start + jnp.arange({fact.size})"])
+    if fact.op in ("dynamic_slice", "gather"):
+        does, hint = "reads", f"Take them by their indices, x[{rows}]: they alone are sent"
+    else:
+        does = "writes"
+        hint = f"Write them by their indices, x.at[{rows}].set: a device writes those that it has"
+    return Said(
+        f"This {fact.op} {does} {fact.size:,} of the {fact.shape[fact.dim]:,} elements along "
+        f"dimension {fact.dim} of {_shape(fact.shape)}, which is sharded. XLA does not split that: "
+        f"it gathers the whole tensor over {_over(fact.sending)}, and a device sends "
+        f"{size(fact.sending.sent)}.",
+        hint=f"{hint}.",
     )
 
 

@@ -260,6 +260,12 @@ def test_a_gradient_summed_in_a_loop_of_a_shard_map_is_cast_before_the_loop():
             "sequence_joined_to_its_sharded_batch",
         ),
         ("batched-loop-in-step", "examples_that_end_together", "examples_that_end_where_they_are"),
+        (
+            "window-not-split",
+            "cache_filled_along_its_sharded_positions",
+            "cache_filled_by_its_rows",
+        ),
+        ("window-not-split", "window_of_a_cache_read", "rows_of_a_cache_read"),
     ],
 )
 def test_what_is_advised_sends_hardly_anything(rule: str, before: str, after: str) -> None:
@@ -308,3 +314,30 @@ def test_each_way_in_which_a_reshape_is_not_split_has_its_remedy():
         "This reshape of [8,128,384] to [8,128,6,64] makes 6 x 64 of dimension 2, which is sharded "
         "4 ways over data, and 6 does not divide into 4. "
     )
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        (
+            "cache_filled_along_its_sharded_positions",
+            "Write them by their indices, x.at[:, start + jnp.arange(16)].set: a device writes "
+            "those that it has.",
+        ),
+        (
+            "cache_filled_at_places_of_each_example",
+            "Write them by their indices, x.at[start + jnp.arange(16)].set: a device writes those "
+            "that it has.",
+        ),
+        (
+            "window_of_a_cache_read",
+            "Take them by their indices, x[:, start + jnp.arange(16)]: they alone are sent.",
+        ),
+    ],
+)
+def test_a_window_is_advised_as_rows_of_the_function_that_is_mapped(name: str, hint: str) -> None:
+    program = getattr(lint_wasted_cases, name)()
+    (finding,) = linted(program, select=["window-not-split"], compiled=True).findings
+    assert finding.hint == hint
+    assert " of the 2,048 elements along dimension 1 of [8,2048,64]" in finding.message
