@@ -6,6 +6,8 @@ import re
 import signal
 from collections.abc import Iterator
 
+from sdyscope.values.source import SourceLocation
+
 #: glog's and absl's prefix: level, date, time, thread, file and line.
 _PREFIX = re.compile(r"^(?P<level>[IWEF])\d{4} [\d:.]+ +\d+ (?P<place>[^\s\]]+)\] (?P<text>.*)$")
 
@@ -47,6 +49,14 @@ _STATUS = re.compile(
     r"|<unknown>:\d+: error: |loc\(\"[^\"]*\"\): )+"
 )
 
+
+#: What XLA ends with where a pass made something that is not well-formed.
+_FAILED_AFTER = re.compile(r"^Failed after (?P<name>[\w-]+)", re.MULTILINE)
+
+#: The line of the program that JAX tells for such an op, the innermost one.
+_SUSPECTED = re.compile(
+    r"^Suspected Python Code Location:\n\s+(?P<file>.+?):(?P<line>\d+)(?::\d+)? \[", re.MULTILINE
+)
 
 _REMATERIALIZES = re.compile(r"(?i)involuntary full rematerialization")
 
@@ -101,6 +111,22 @@ def refusal(said: str) -> str:
         said: the whole message of its error.
     """
     return _STATUS.sub("", said.strip().partition("\n")[0]).strip().rstrip(":.")
+
+
+def failed_pass(said: str) -> tuple[str, SourceLocation | None]:
+    """The pass whose outcome XLA itself finds wrong, and the line that JAX suspects.
+
+    Args:
+        said: the whole message of its error.
+
+    Returns:
+        The name is empty where that is not what it says.
+    """
+    failed = _FAILED_AFTER.search(said) if "[hlo verifier]" in said else None
+    if failed is None:
+        return "", None
+    at = _SUSPECTED.search(said)
+    return failed["name"], SourceLocation(at["file"], int(at["line"])) if at else None
 
 
 def noteworthy(log: str) -> Iterator[str]:

@@ -2,7 +2,14 @@
 
 import pytest
 
-from sdyscope.process.compiler_log import last_words, noteworthy, refusal, rematerializing_lines
+from sdyscope.process.compiler_log import (
+    failed_pass,
+    last_words,
+    noteworthy,
+    refusal,
+    rematerializing_lines,
+)
+from sdyscope.values.source import SourceLocation
 
 UNKNOWN_FLAG = (
     "F1120 09:22:34.845518    8444 parse_flags_from_env.cc:234] "
@@ -65,3 +72,27 @@ def test_what_xla_only_tries_is_no_rematerialization():
     said = tuple(line.partition("] ")[2] for line in (taken, REMAT))
     assert rematerializing_lines(f"{tried}\n{taken}\n{REMAT}\n{taken}\n") == said
     assert said[1].startswith("[SPMD] Involuntary")
+
+
+NOT_WELL_FORMED = """\
+INTERNAL: during context [hlo verifier]: Expected instruction to have shape equal to f32[6]:
+%concatenate.5 = f32[4]{0} concatenate(%slice.1, %slice), metadata={op_name="jit(f)/concatenate"}
+
+Suspected Python Code Location:
+  /home/me/step.py:11:12 [concat.<locals>.f]
+  /home/me/train.py:8 [<module>]
+
+Failed after spmd-partitioning"""
+
+
+@pytest.mark.parametrize(
+    ("said", "failed"),
+    [
+        (NOT_WELL_FORMED, ("spmd-partitioning", SourceLocation("/home/me/step.py", 11))),
+        ("INTERNAL: during context [hlo verifier]: No.\n\nFailed after x", ("x", None)),
+        ("UNIMPLEMENTED: ragged-all-to-all is not supported", ("", None)),
+        (NOT_WELL_FORMED.replace("hlo verifier", "Unknown"), ("", None)),
+    ],
+)
+def test_a_pass_that_makes_what_xla_itself_refuses_is_named(said, failed):
+    assert failed_pass(said) == failed

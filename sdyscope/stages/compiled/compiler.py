@@ -29,6 +29,7 @@ from sdyscope.hardware.topology import DeviceDigit, Topology
 from sdyscope.hlo.frames import with_known_frames
 from sdyscope.process import output
 from sdyscope.process.compiler_log import (
+    failed_pass,
     last_line,
     last_words,
     refusal,
@@ -51,6 +52,7 @@ from sdyscope.stages.lowered.axis_names import fatal_axes
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.propagated.xla_dump import check_fallback, free_boundaries
 from sdyscope.words.counts import counted
+from sdyscope.words.places import source_text
 
 #: Seconds that a compile may take before it is given up.
 LONGEST = 3600.0
@@ -58,6 +60,13 @@ LONGEST = 3600.0
 #: What else there is where CPUs can't run a program.
 _OTHERWISE = (
     "If it is for other hardware, name that: --on tpu:v5e:2x4 or cuda:h100:1x1x8, say. "
+    "`sdyscope comms --predicted` needs no compiler."
+)
+
+#: What to do where XLA itself makes something wrong of a program.
+_OF_XLA = (
+    "That is a fault of XLA, not of the program: another sharding of what the op takes may avoid "
+    "it, or another JAX (sdyscope upgrade --bisect finds which). "
     "`sdyscope comms --predicted` needs no compiler."
 )
 
@@ -319,6 +328,14 @@ def _raise_if_wrong(answer: dict[str, Any], on: Hardware) -> None:
             raise CompilerError(
                 f"The compile for {on} failed: {said}. {mismatch}.",
                 hint=f"Before you look for the cause in the program: {mismatch.advice}",
+            )
+        by, source = failed_pass(answer["refused"])
+        if by:
+            at = "" if source is None else f" at {source_text(source)}"
+            raise CompilerError(
+                f"XLA itself is wrong on the program for {on}: what its pass {by} makes{at} is "
+                f"refused by XLA's verifier. {said}.",
+                hint=_OF_XLA,
             )
         if on.platform == "cpu":
             hint = _OTHERWISE

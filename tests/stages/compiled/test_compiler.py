@@ -434,3 +434,27 @@ def test_what_xla_writes_and_can_not_read_has_a_cost_analysis():
 
     cost, remark = compiler_child._cost(parse_hardware("cuda:h100:1x1x8"), Refused())
     assert (cost["transcendentals"], remark.kind) == (1.0, "general cost analysis")
+
+
+def test_what_xla_itself_makes_wrong_is_not_the_programs_fault():
+    """The partitioner joins blocks of another size than it says (jax-ml/jax#39301)."""
+    line = jax.sharding.AbstractMesh((4,), ("d",), axis_types=(AxisType.Auto,))
+
+    def joined(x):
+        parts = [jax.lax.pad(x, 0.0, [(low, high, 0)]) for low, high in [(-3, 0), (0, -1)]]
+        others = [jax.lax.pad(x, 0.0, [(low, high, 0)]) for low, high in [(-1, 0), (0, -3)]]
+        return jax.lax.concatenate(parts, 0) + jax.lax.concatenate(others, 0)
+
+    sharding = NamedSharding(line, P("d"))
+    x = jax.ShapeDtypeStruct((4,), jnp.float32, sharding=sharding)
+    refused = None
+    try:
+        Inspection(Program("joined", jax.jit(joined), (x,), mesh=line)).collectives()
+    except CompilerError as error:
+        refused = error
+    if refused is None:
+        pytest.skip("this XLA partitions it")
+    assert refused.message.startswith(
+        "XLA itself is wrong on the program for cpu:4: what its pass spmd-partitioning makes"
+    )
+    assert "--on" not in (refused.hint or "--on")
