@@ -232,7 +232,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "parameters."
     ),
     "state beside": (
-        "State: kept, but no parameter is updated by it, such as averages; ZeRO shards it as it does "
+        "State: kept, but no parameter is updated by it, as of averages; ZeRO shards it as it does "
         "optimizer state."
     ),
     "no data axes": "No ZeRO stages: no axis of the mesh carries the batch; --axes names some.",
