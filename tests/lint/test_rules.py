@@ -243,3 +243,19 @@ def test_a_gradient_summed_in_a_loop_of_a_shard_map_is_cast_before_the_loop():
     assert int(named[2]) > finding.source.line
     assert finding.hint.startswith("Before the loop, make what it reads and is the same over data")
     assert "jax.lax.pcast(params, 'data', to='varying')" in finding.hint
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("case", "begins"),
+    [
+        (lint_wasted_cases.products_added_up, "Run the loop in jax.shard_map(..., "),
+        (lint_wasted_cases.over_time, "Run the loop whose backward pass it is in jax.shard_map("),
+    ],
+)
+def test_a_loop_that_is_mapped_sums_once(case, begins):
+    """What is advised sends what one iteration did: partial products, and an RNN's gradient."""
+    (finding,) = case(mapped=False).lint(select=["reduced-in-loop"])
+    assert finding.hint.startswith(begins)
+    before, after = (case(mapped=how).collectives("shardy").total for how in (False, True))
+    assert before.sent == 8 * after.sent > 0

@@ -182,11 +182,11 @@ def _carried(
         )
     carried = [number for number in sorted(following) if arguments[number].shape]
     in_passes = pass_rows(graph, arguments, partitioner)
-    index_of = [row.lowered[partitioner].index for row in arguments]
+    index_of = [row.lowered[partitioner].index or 0 for row in arguments]
     role_of = without_averages(
         dict(zip(index_of, roles(leaves, following, in_passes, differentiated=True), strict=True)),
         [
-            (index_of[number], row.lowered[partitioner].index)
+            (index_of[number], row.lowered[partitioner].index or 0)
             for number, rows in following.items()
             for row in rows
         ],
