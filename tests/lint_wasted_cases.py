@@ -177,6 +177,55 @@ def products_that_xla_splits_over_an_axis_of_its_own():
     return program(step, array((8, 16), "fsdp", mesh=mesh), weights)
 
 
+def products_added_up(mapped: bool) -> Inspection:
+    """Products over what is sharded over `model`, as a loop or each device adds them up."""
+
+    def added(xs: Any, ws: Any) -> Any:
+        total = jnp.zeros((xs.shape[1], 128))
+        return jax.lax.scan(lambda total, xw: (total + xw[0] @ xw[1], None), total, (xs, ws))[0]
+
+    def behind(xs: Any, ws: Any) -> Any:
+        return jax.lax.psum(added(xs, ws), "model")
+
+    ins = (P(None, "data", "model"), P(None, "model"))
+    arguments = [
+        array(shape, *spec) for shape, spec in zip(((8, 64, 128), (8, 128, 128)), ins, strict=True)
+    ]
+    step = jax.shard_map(behind, mesh=AUTO, in_specs=ins, out_specs=P("data"), check_vma=False)
+    return program(step if mapped else added, *arguments)
+
+
+def over_time(mapped: bool) -> Inspection:
+    """The gradient of an RNN's weights, its batch over `data`."""
+
+    def rnn(w: Any, xs: Any) -> Any:
+        return jax.lax.scan(lambda h, x: (jnp.tanh(h @ w + x), None), xs[0] * 0, xs)[0]
+
+    ins = (P(), P(None, "data"))
+    over = {"axis_names": {"data"}, "check_vma": False}
+    run = jax.shard_map(rnn, mesh=AUTO, in_specs=ins, out_specs=P("data"), **over)
+    run = run if mapped else rnn
+    step = jax.grad(lambda w, xs: (run(w, xs) ** 2).mean())
+    return program(step, array((128, 128)), array((8, 64, 128), None, "data"))
+
+
+@spares("reduced-in-loop", compiled=True)
+def tensor_parallelism_that_each_iteration_needs():
+    """What all layers read has a gradient that the loop adds up, beside activations' it needs."""
+
+    def f(x: Any, w1: Any, w2: Any, enc: Any) -> Any:
+        def body(t: Any, w: Any) -> Any:
+            keys = constrain(enc @ w[0], on("data", "model"))
+            h = constrain(jnp.tanh(t @ w[0] + keys), on("data", "model"))
+            return constrain(t + h @ w[1], on("data", None)), None
+
+        return jnp.sum(jax.lax.scan(body, x, (w1, w2))[0] ** 2)
+
+    x, enc = array((64, 128), "data"), array((64, 128), "data")
+    w1, w2 = array((8, 128, 256), None, None, "model"), array((8, 256, 128), None, "model")
+    return program(jax.grad(f, argnums=3), x, w1, w2, enc)
+
+
 @spares("resharded-twice")
 def moved_used_and_moved_on():
     def f(x: Any) -> Any:

@@ -156,6 +156,7 @@ def _again(known: RecordedProgram) -> Iterator[Recompile]:
                 known.called,
                 arguments,
                 reordered=in_other_order,
+                cached=known.is_cached,
             )
 
 
@@ -214,6 +215,7 @@ def _recompile(program: _Program, before: _Program) -> Recompile:
         own != theirs,
         None if retyped else _first_change(program.ops, before.ops),
         donated=tuple(_donated(program, before)),
+        cached=known.is_cached,
     )
 
 

@@ -84,11 +84,13 @@ class ExplanationNote:
     Attributes:
         kind: `merged`: the compiler made one value of it and others; `folded`: it is gone before
             propagation; `not partitioned`: it has no sharding by nature; `not recorded`: the
-            partitioner does not say where shardings come from; `no steps`: no steps are known;
+            partitioner does not say where shardings come from; `annotated`: nor need it, as the
+            module has it on the value itself; `no steps`: no steps are known;
             `parts of axes`: Shardy took them off a result of the program; `untouched`: no axis
             came to it, and none was stopped beside it; `all manual`: nor could one, inside
             `shard_map`s that are manual on all axes; `no dimension`: it has none to shard.
-        names: SSA names of the first of the others; or the parts of axes.
+        names: SSA names of the first of the others; the parts of axes; or what is annotated: an
+            argument, a result, a constraint.
         more: how many others there are besides.
     """
 
@@ -97,6 +99,7 @@ class ExplanationNote:
         "folded",
         "not partitioned",
         "not recorded",
+        "annotated",
         "no steps",
         "parts of axes",
         "untouched",

@@ -412,12 +412,15 @@ class SummedInLoop:
         sending: what they send.
         tensors: how many tensors are summed.
         by: who sums: the partitioner, the program in a shard_map, or its backward pass in one.
+        of: what the partitioner sums: gradients that the loop's body takes, values, or what the
+            backward pass of a loop adds up.
         loop: the loop's line.
     """
 
     sending: Sending
     tensors: int
     by: Literal["partitioner", "program", "backward"] = "partitioner"
+    of: Literal["gradients", "values", "backward loop"] = "gradients"
     loop: SourceLocation | None = None
 
 

@@ -124,6 +124,7 @@ class Recompile:
             name other meshes, which ops go by.
         reordered: whether an identical module is for the devices in another order.
         donated: the arguments that are donated in one of the two alone.
+        cached: whether JAX read all compiles of the program from its cache on disk.
     """
 
     name: str
@@ -139,6 +140,7 @@ class Recompile:
     op: OpChange | None = None
     reordered: bool = False
     donated: tuple[str, ...] = ()
+    cached: bool = False
 
     @property
     def cause(self) -> object:

@@ -170,12 +170,13 @@ class RecordedProgram:
         compiles: how often JAX had it compiled, or found it in its cache on disk.
         refused: what the compiler said, where it refused.
         lowering_seconds: how long all lowerings took.
-        compile_seconds: how long all compilations took.
+        compile_seconds: how long all of that took.
         processes: names of the processes it was seen in.
         versions: the JAX that lowered it.
         compiled: what its own compiler made of it; null where that was not recorded.
         propagated: file with what the JAX that lowered it propagates under its partitioner, in the
             folder; null where that was not kept.
+        cached: how many of its compiles JAX read from its cache on disk.
     """
 
     label: str
@@ -204,6 +205,12 @@ class RecordedProgram:
     compiled: RecordedCompile | None
     propagated: str | None = None
     mesh: dict[str, int] = field(default_factory=dict)
+    cached: int = 0
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether JAX read all that it was compiled to from its cache on disk."""
+        return 0 < self.compiles == self.cached
 
     @property
     def is_eager(self) -> bool:
@@ -344,6 +351,7 @@ class _Compiled(_Written, tag="compiled"):
     flags: tuple[tuple[str, bool | str], ...] | None = None
     device_kind: str = ""
     device_runs: DeviceRuns = ()
+    cached: bool = False
 
 
 class _Propagated(_Written, tag="propagated"):
@@ -620,6 +628,7 @@ def _program(
         orders=_orders(lines),
         lowerings=len(lowered),
         compiles=len(compiled),
+        cached=sum(line.cached for line in compiled),
         refused=tuple(dict.fromkeys(line.failed for line in compiled if line.failed)),
         lowering_seconds=round(sum(line.seconds for line in lowered), 6),
         compile_seconds=round(sum(line.seconds for line in compiled), 6),

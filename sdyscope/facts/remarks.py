@@ -114,6 +114,7 @@ RemarkKind: TypeAlias = Literal[
     "not in the traces",
     # of what a train step keeps
     "gradients",
+    "state beside",
     "no data axes",
     "stages partitioned",
     "stages predicted",

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from sdyscope.facts.traffic import Traffic
 from sdyscope.formatters import in_place
 
-KeptKind: TypeAlias = Literal["parameters", "gradients", "optimizer state"]
+KeptKind: TypeAlias = Literal["parameters", "gradients", "optimizer state", "state"]
 
 ZeroStageName: TypeAlias = Literal["as it is", "data parallel", "ZeRO-1", "ZeRO-2", "ZeRO-3"]
 
@@ -19,7 +19,8 @@ class KeptState:
 
     Attributes:
         kind: what it is. Gradients have the types of their parameters, and are sharded as the
-            optimizer's state of theirs, or else as the parameter.
+            optimizer's state of theirs, or else as the parameter. `state` is what no parameter is
+            updated by, such as averages of parameters.
         tensors: how many arrays.
         bytes: bytes of them whole.
         bytes_per_device: bytes of what a device holds of them.
@@ -69,7 +70,8 @@ class TrainingState:
 
     Attributes:
         parameters: how many numbers are trained.
-        kept: parameters, gradients and optimizer state of the program as it is.
+        kept: parameters, gradients, optimizer state, and other state if there is any, of the
+            program as it is.
         axes: the mesh axes that the stages shard over.
         devices: how many devices along them.
         partitioned: whether what is sent is by XLA's partitioner; else by Shardy's reshards.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -65,6 +65,28 @@ def call_sites(module: HloModule) -> CallSites:
             for name, computation in module.computations.items()
         },
     )
+
+
+def caller_of(module: HloModule) -> Mapping[str, tuple[Computation, Instruction]]:
+    """By which instruction of which computation each is run; of several, the last."""
+    return module.once(
+        caller_of,
+        lambda: {
+            called: (module.computations[caller], instruction)
+            for caller, sites in call_sites(module).items()
+            for instruction, called in sites
+        },
+    )
+
+
+def loops_around(module: HloModule, computation: Computation) -> Iterator[Computation]:
+    """The bodies of loops that a computation is, or is run by, the innermost first."""
+    callers, at = caller_of(module), computation
+    while at.name in callers:
+        caller, site = callers[at.name]
+        if site.opcode == "while" and at.name in site.called("body"):
+            yield at
+        at = caller
 
 
 def executions(module: HloModule) -> Mapping[str, ExecutionCount]:

@@ -9,7 +9,8 @@ from dataclasses import replace
 from sdyscope.analysis.collectives.totals import Collective
 from sdyscope.facts.lint import BatchInStep, GatheredInLoop, ScannedSharded
 from sdyscope.graph import Op, OpGraph
-from sdyscope.hlo import Computation, Instruction, call_sites
+from sdyscope.hlo import Computation, Instruction
+from sdyscope.hlo.executions import caller_of
 from sdyscope.hlo.loops import given_element
 from sdyscope.lint.rule import NotApplicable, Sighting, rule, severity_of
 from sdyscope.lint.subject import Subject
@@ -54,11 +55,7 @@ def gatheredin_loop(subject: Subject) -> Iterator[Sighting]:
     note where it is less than 64 KiB per step.
     """
     module = subject.hlo
-    callers = {
-        called: (caller, instruction)
-        for caller, sites in call_sites(module).items()
-        for instruction, called in sites
-    }
+    callers = caller_of(module)
     homes = {
         name: computation
         for computation in module.computations.values()
@@ -71,7 +68,7 @@ def gatheredin_loop(subject: Subject) -> Iterator[Sighting]:
         while body.name in callers and callers[body.name][1].opcode != "while":
             caller, site = callers[body.name]
             inside.append((body, site))
-            body = module.computations[caller]
+            body = caller
         if body.name not in callers or body.name not in callers[body.name][1].called("body"):
             continue
         same = _invariant(body)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.analysis.collectives.wasted import accumulated_in_loops, wasted_in_maps
-from sdyscope.analysis.naming.scopes import scope_of
+from sdyscope.analysis.naming.scopes import is_transposed, scope_of
 from sdyscope.facts.findings import Fact, Severity
 from sdyscope.facts.lint import ActivationGathered, Sending, SummedInLoop, Wasted
 from sdyscope.facts.origins import OriginAnnotation
@@ -92,17 +92,19 @@ def reduced_in_loop(subject: Subject) -> Iterator[Sighting]:
     partitioner does not do that: the carry would have to be a partial sum, and it has no way to
     write one. Map the loop over the batch axes with `jax.shard_map`, and `pmean` or `psum` what it
     returns. `sdyscope fix` writes that where the loop's body is a function beside it, or finds
-    shardings of the parameters that send as little. In a `shard_map` with `check_vma` the gradient
-    of a value that is the same on all devices is summed where it meets one that is not: `pcast` it
-    before the loop, and it is summed once, behind the backward pass's loop.
+    shardings of the parameters that send as little. Of a loop that is differentiated, such as an
+    RNN's over time, map the loop: its backward pass then sums once. In a `shard_map` with
+    `check_vma` the gradient of a value that is the same on all devices is summed where it meets one
+    that is not: `pcast` it before the loop, and it is summed once, behind the backward pass's loop.
 
     What is summed is followed in the program to the addition of the loop's carry, through ops that
     a sum can be moved behind. A loop unrolled in Python is not found, and what XLA itself splits
     over an axis that no sharding names is not reported: a `shard_map` over that axis splits
-    nothing. A note where it is less than 64 KiB per step.
+    nothing. Nor is it where the loop exchanges as much or more over the same axis that each
+    iteration needs, as with tensor parallelism. A note where it is less than 64 KiB per step.
     """
     by_line: dict[tuple[SourceLocation | None, tuple[str, ...]], list[Wasted]] = {}
-    for waste in accumulated_in_loops(subject.graph, subject.collectives):
+    for waste in accumulated_in_loops(subject.graph, subject.collectives, subject.hlo):
         if _is_xlas_own(subject, waste):
             continue
         by_line.setdefault((waste.first, waste.axes), []).append(waste)
@@ -110,7 +112,8 @@ def reduced_in_loop(subject: Subject) -> Iterator[Sighting]:
         first, sent = max(each, key=lambda waste: waste.sent), sum(waste.sent for waste in each)
         axes = tuple(map(AxisRef, first.axes))
         sending = Sending("all-reduce", axes, subject.collectives.mesh, sent, first.times)
-        fact = SummedInLoop(sending, len(each), _who_sums(subject, first), first.first)
+        by, of = _who_sums(subject, first), _what_is_summed(subject, first)
+        fact = SummedInLoop(sending, len(each), by, of, first.first)
         yield _at(subject, first, fact, severity_of(sent))
 
 
@@ -128,6 +131,14 @@ def _who_sums(subject: Subject, waste: Wasted) -> Literal["partitioner", "progra
     if op.mnemonic != "all_reduce":
         return "partitioner"
     return "backward" if waste.backward else "program"
+
+
+def _what_is_summed(
+    subject: Subject, waste: Wasted
+) -> Literal["gradients", "values", "backward loop"]:
+    if is_transposed(subject.graph.ops[waste.other].scope):
+        return "backward loop"
+    return "gradients" if waste.backward else "values"
 
 
 #: So many gathers of one kind of value are a pattern.

@@ -38,6 +38,8 @@ _serving = False
 
 #: Whether it has others do what may crash, though its own crash would cost nobody anything.
 _guarding = False
+#: Seconds that a process may take to end of itself: what it has loaded takes its time.
+_ENDING = 30.0
 
 
 class WorkerDiedError(Exception):
@@ -111,7 +113,7 @@ class Worker:
                 timer.cancel()
             if answer is None:
                 log, self._log = self._log, None
-                status = self._end()
+                status = self._end(_ENDING)
                 raise WorkerDiedError(status, _tail(log))
             return answer
 
@@ -162,8 +164,8 @@ class Worker:
             atexit.register(self._end)
         return self._process
 
-    def _end(self) -> int:
-        """Ends the process, if it has not ended; its exit status."""
+    def _end(self, patience: float = 1.0) -> int:
+        """Ends the process, if it has not ended after so many seconds; its exit status."""
         process, self._process = self._process, None
         atexit.unregister(self._end)
         if self._log is not None:
@@ -177,7 +179,7 @@ class Worker:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
         try:
-            self._status = process.wait(timeout=1.0)
+            self._status = process.wait(timeout=patience)
         except subprocess.TimeoutExpired:
             process.kill()
             self._status = process.wait()

@@ -12,7 +12,7 @@ from pathlib import Path
 from sdyscope.facts.recorded import Record, RecordedProgram, RecordedRun
 from sdyscope.process.compiler_log import signal_name
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, from_cache
 from sdyscope.words.remarks import remark_texts
 
 
@@ -74,4 +74,6 @@ def processes(record: Record) -> Iterator[Paragraph]:
 def _compiled(programs: Sequence[RecordedProgram]) -> str:
     times = sum(program.compiles for program in programs)
     seconds = sum(program.compile_seconds for program in programs)
-    return f"compiled {'once' if times == 1 else f'{times:,} times'} in {seconds:.1f} s"
+    cached = sum(program.cached for program in programs)
+    often = "once" if times == 1 else f"{times:,} times"
+    return f"compiled {often} in {seconds:.1f} s{from_cache(cached, times)}"

@@ -12,7 +12,7 @@ from sdyscope.facts.recorded import Line, Record, RecordedProgram
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number
 from sdyscope.views.record import ended, totals
-from sdyscope.words.counts import counted, few, size
+from sdyscope.words.counts import counted, few, from_cache, size
 from sdyscope.words.mesh import mesh_texts
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.paths import file_text, shortened
@@ -104,7 +104,7 @@ def _row(
     # Each partitioner's module has the same ones.
     meshes = dict.fromkeys(mesh_texts(shown.meshes, brief=brief))
     annotated = sum(bool(t.lowered[first].text) for t in shown.tensors if first in t.lowered)
-    compiled = f"{program.compiles:,}"
+    compiled = _often(program)
     return (
         program.label,
         name_line(program.line),
@@ -140,12 +140,19 @@ def _eager_row(
             )
         ),
         "; ".join(meshes) or Cell(NONE, "muted"),
-        f"{sum(program.compiles for program in programs):,}",
+        _often(*programs),
         f"{sum(program.compile_seconds for program in programs):,.2f}",
         f"{ops:,}",
         "",
         "",
     )
+
+
+def _often(*programs: RecordedProgram) -> str:
+    compiles = sum(program.compiles for program in programs)
+    cached = sum(program.cached for program in programs)
+    read = "" if not cached else " (read)" if cached == compiles else f" ({cached:,} read)"
+    return f"{compiles:,}{read}"
 
 
 def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator[Paragraph]:
@@ -159,9 +166,11 @@ def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator
         yield Paragraph(f"in {len(record.processes)} processes, by JAX {versions}", "muted")
     elif record.processes:
         yield Paragraph(f"by JAX {record.processes[0].jax}", "muted")
+    is_read = any(program.cached for program in record.programs)
+    read = " (read: from JAX's compilation cache)" if is_read else ""
     yield Paragraph(
-        "compiled (comp.): how often; seconds (s): all compilations together; shardings (sh.): "
-        "annotations in the module; bytes: what a device holds of the arguments",
+        f"compiled (comp.): how often{read}; seconds (s): all compilations together; shardings "
+        "(sh.): annotations in the module; bytes: what a device holds of the arguments",
         "muted",
     )
     hidden = len(record.programs) - len(record.own)
@@ -196,12 +205,13 @@ def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
         times = sum(recompile.times for recompile in function)
         again = "once" if times == 1 else f"{times:,} times"
         seconds = sum(recompile.compile_seconds for recompile in function)
+        read = from_cache(sum(each.times for each in function if each.cached), times)
         called = dict.fromkeys(
             source_text(line) for recompile in function for line in recompile.called
         )
         by = f", called from {few(list(called), _LISTED)}" if called else ""
         yield Paragraph(
-            f"{name}{where} was compiled again {again} in {seconds:,.2f} s{by}",
+            f"{name}{where} was compiled again {again} in {seconds:,.2f} s{read}{by}",
             "warning",
         )
         groups: dict[object, list[Recompile]] = {}

@@ -39,6 +39,12 @@ def times_text(times: int, *, unknown: bool = False) -> str:
     return "an unknown number of times" if unknown else f"{times:,} times per step"
 
 
+def from_cache(cached: int, times: int) -> str:
+    """How many compiles JAX only read from its cache on disk; nothing of none."""
+    of = {cached: "all ", 1: ""}.get(times, f"{cached:,} of them ")
+    return f", {of}read from JAX's compilation cache" if cached else ""
+
+
 def bound_text(*, loops: bool, at_most: bool) -> str:
     """What stands before a number of bytes that is a bound; nothing where it is none.
 

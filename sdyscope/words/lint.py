@@ -335,7 +335,7 @@ def _sent(fact: facts.SentFact) -> Said:
             return _op_not_split(fact)
         case facts.WindowNotSplit():
             return _window_not_split(fact)
-        case facts.SummedInLoop(sending, tensors, by, loop):
+        case facts.SummedInLoop(sending, tensors, by, of, loop):
             over = listed_axes(sending.axes or ()) or "devices"
             argument = _argument([axis.name for axis in sending.axes or ()])
             which = "a loop" if loop is None else f"the loop at {source_text(loop)}"
@@ -343,7 +343,7 @@ def _sent(fact: facts.SentFact) -> Said:
                 f"{counted(tensors, 'tensor')} summed over {over} in each of {sending.times:,} "
                 f"iterations of {which}, which only adds the sums up: a device sends "
                 f"{size(sending.sent)} that one sum behind the loop would not.",
-                hint=_sum_behind(by, over, argument),
+                hint=_sum_behind(by, of, over, argument),
             )
         case facts.Wasted():
             return _wasted(fact)
@@ -369,7 +369,7 @@ _SPLIT_CALL: Final = (
 )
 
 
-def _sum_behind(by: str, over: str, argument: str) -> str:
+def _sum_behind(by: str, of: str, over: str, argument: str) -> str:
     """How a sum of a loop's iterations is taken once."""
     match by:
         case "program":
@@ -380,10 +380,23 @@ def _sum_behind(by: str, over: str, argument: str) -> str:
                 f"jax.lax.pcast(params, {argument}, to='varying'). Its gradient is then summed "
                 "once."
             )
+    names = f"{{{argument.strip('()')}}}"
+    mapped = f"in jax.shard_map(..., axis_names={names}, check_vma=False)"
+    match of:
+        case "values":
+            return (
+                f"Run the loop {mapped}, add up from zeros, and return "
+                f"jax.lax.psum(total, {argument}), or pmean where means over {over} are added up."
+            )
+        case "backward loop":
+            return (
+                f"Run the loop whose backward pass it is {mapped}. The gradient of what is the "
+                f"same over {over} is then summed once."
+            )
         case _:
             return (
-                f"Run the loop in jax.shard_map(..., check_vma=False) over {over}, and return "
-                f"jax.lax.pmean(total, {argument}), or psum where the loss is a sum."
+                f"Run the loop {mapped}, and return jax.lax.pmean(total, {argument}), or psum "
+                "where the loss is a sum."
             )
 
 

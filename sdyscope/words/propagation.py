@@ -115,6 +115,8 @@ def note_text(note: ExplanationNote) -> str:
             return "A value of this kind has no sharding."
         case "not recorded":
             return "GSPMD does not say where the shardings that it propagates come from."
+        case "annotated":
+            return f"The program itself asks for this sharding, on the {note.names[0]}."
         case "parts of axes":
             parts = listed([axis_text(name) for name in note.names])
             return (

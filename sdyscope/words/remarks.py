@@ -231,6 +231,10 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "Gradients: of the parameters' types, sharded like their optimizer state, or else like the "
         "parameters."
     ),
+    "state beside": (
+        "State: kept, but no parameter is updated by it, as of averages; ZeRO shards it as it does "
+        "optimizer state."
+    ),
     "no data axes": "No ZeRO stages: no axis of the mesh carries the batch; --axes names some.",
     "stages partitioned": (
         "Stages: the program's own state sharded so, propagated by Shardy; sent: by XLA's "

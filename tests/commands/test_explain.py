@@ -111,6 +111,8 @@ def test_gspmd_does_not_say_why(sdyscope):
     assert done.status == 0
     assert "P('data', None)" in done.out
     assert "GSPMD does not say where the shardings that it propagates come from." in done.out
+    done = sdyscope("explain", "mlp", "batch['x']", "--partitioner", "gspmd")
+    assert "The program itself asks for this sharding, on the argument." in done.out
     done = sdyscope("explain", "mlp", "block0/tanh", "--partitioner", "both")
     assert "  GSPMD: P('data', None)" in done.out
     assert "dim 0 on data: from" in done.out

@@ -857,3 +857,39 @@ def test_under_gspmd_axes_have_the_names_of_the_one_mesh(sdyscope, tmp_path, mon
     settled = sdyscope("show", "run:elsewhere", "--kind", "argument").out
     assert "x       f32[16,8]  P('x', 'y')" in settled
     assert sdyscope("verify", "run:same").status == 0
+
+
+CACHED = """
+import jax
+import jax.numpy as jnp
+
+jax.config.update("jax_compilation_cache_dir", "cache")
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+@jax.jit
+def double(x):
+    return x * 2
+
+for size in (4, 8):
+    double(jnp.ones(size))
+"""
+
+
+def test_what_is_read_from_the_compilation_cache_is_told_from_compiles(
+    tmp_path, monkeypatch, sdyscope
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cached.py").write_text(CACHED)
+    for run in ("first", "second"):
+        in_own_process("record", "-o", run, "--", "cached.py", cwd=tmp_path)
+    assert "JAX's compilation cache" not in sdyscope("show", "first").out
+    shown = sdyscope("show", "second").out
+    assert re.match(
+        r"second: 2 programs, compiled 2 times in \S+ s, all read from JAX's compilation cache",
+        shown,
+    )
+    assert re.search(r"double.1 .* 1 \(read\) ", shown)
+    assert re.search(r"compiled again once in \S+ s, read from JAX's compilation cache", shown)
+    programs = json.loads(sdyscope("show", "second", "--json").out)["recompiles"]
+    assert [each["cached"] for each in programs] == [True]

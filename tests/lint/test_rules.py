@@ -341,3 +341,19 @@ def test_a_window_is_advised_as_rows_of_the_function_that_is_mapped(name: str, h
     (finding,) = linted(program, select=["window-not-split"], compiled=True).findings
     assert finding.hint == hint
     assert " of the 2,048 elements along dimension 1 of [8,2048,64]" in finding.message
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("case", "begins"),
+    [
+        (lint_wasted_cases.products_added_up, "Run the loop in jax.shard_map(..., "),
+        (lint_wasted_cases.over_time, "Run the loop whose backward pass it is in jax.shard_map("),
+    ],
+)
+def test_a_loop_that_is_mapped_sums_once(case, begins):
+    """What is advised sends what one iteration did: partial products, and an RNN's gradient."""
+    (finding,) = case(mapped=False).lint(select=["reduced-in-loop"])
+    assert finding.hint.startswith(begins)
+    before, after = (case(mapped=how).collectives("shardy").total for how in (False, True))
+    assert before.sent == 8 * after.sent > 0

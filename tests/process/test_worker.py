@@ -21,6 +21,10 @@ def answer(request):
         time.sleep(60)
     if request == b"leave":
         os._exit(7)
+    if request == b"end slowly":
+        import atexit
+        atexit.register(time.sleep, 1.5)
+        sys.exit(7)
     if request == b"print":
         print("noise", flush=True)
     return request[::-1] + b" %d" % os.getpid()
@@ -59,7 +63,13 @@ def test_what_the_compiler_said_last_is_known(worker):
 
 
 @pytest.mark.parametrize(
-    ("request_", "how"), [(b"die 11", "SIGSEGV"), (b"die 6", "SIGABRT"), (b"leave", "status 7")]
+    ("request_", "how"),
+    [
+        (b"die 11", "SIGSEGV"),
+        (b"die 6", "SIGABRT"),
+        (b"leave", "status 7"),
+        (b"end slowly", "status 7"),  # as JAX does
+    ],
 )
 def test_a_death_is_told_and_the_next_request_has_a_new_process(worker, request_, how):
     _, pid = worker.ask(b"a").split()

@@ -44,6 +44,11 @@ class Communications:
             for collective in collectives.collectives
             if collective.kind == "all-gather"
         }
+        self._pairs = {
+            collective.name: collective.parts[0].pairs
+            for collective in collectives.collectives
+            if collective.kind == "all-gather" and len(collective.parts) == 1
+        }
         self._exchanges: dict[int, list[tuple[tuple[AxisPart, ...], Part]]] = {}
         self._reductions: dict[int, list[AxisPart]] = {}
         for collective in collectives.collectives:
@@ -170,6 +175,15 @@ class Communications:
         """The axes over which other all-gathers gather the same value for the same op."""
         for name in part.gathered_too:
             yield from self._gathers.get(name, ())
+
+    def permuted_first(self, part: Part) -> tuple[tuple[int, int], ...]:
+        """The pairs of the permutation before what is gathered, over these axes or first others."""
+        rows = (part.pairs, *(self._pairs.get(name, ()) for name in part.gathered_too))
+        return next(filter(None, rows), ())
+
+    def axes_of(self, transfer: Transfer) -> tuple[AxisPart, ...]:
+        """The axes that a collective runs over, whichever are asked about."""
+        return self._axes(transfer.collective)
 
     def _transfer(self, collective: Collective, part: Part, values: frozenset[ValueId]) -> Transfer:
         ops, makers = self._ops(part.tags), self._ops(part.makers)

@@ -299,14 +299,18 @@ class OriginValues:
         again, it has others.
         """
         part = transfer.part
-        axes = (*transfer.axes, *self.communications.gathered_too(part))
+        too = tuple(self.communications.gathered_too(part))
+        axes = (*transfer.axes, *too)
         is_said = any(kind_of(op) == SHARD_MAP for op in transfer.ops)
         if not is_said and (part.moved_on or self.communications.is_exchanged_behind(part)):
             return None
+        if pairs := self.communications.permuted_first(part):
+            own = self.communications.axes_of(transfer)
+            return self.decided.spec_without(value, (*own, *too), pairs)
         if is_moved or part.before != "permuted":
             further = self.fits.gathered_before(value, transfer.over(axes))
             return self.decided.spec_without(value, [*axes, *further])
-        return self.decided.spec_without(value, axes, part.pairs) if part.pairs else None
+        return None
 
     def _needed_together(self, need: Need, transfer: Transfer, wanted: _Wanted) -> Together:
         """All for whom a value can be needed: they say axes, or keep them away."""

@@ -8,6 +8,7 @@ iteration what the loop adds up anyway.
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -19,6 +20,8 @@ from sdyscope.facts.lint import Wasted, WastedKind
 from sdyscope.facts.propagated import ValueId
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.graph import Op, OpGraph
+from sdyscope.hlo import HloModule
+from sdyscope.hlo.executions import loops_around
 from sdyscope.hlo.model import ELEMENTWISE
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
@@ -183,8 +186,10 @@ def _is_alike(op: Op) -> bool:
     )
 
 
-def _passes_sum(user: Op, operand: int) -> int | None:
+def _passes_sum(graph: OpGraph, user: Op, operand: int) -> int | None:
     """As which of an op's results a sum goes on that it takes, or the sum of what it makes."""
+    if user.mnemonic == "reduce" and operand < len(user.types) and _adds(graph, user):
+        return operand
     if user.passing in (*FORMS, "repeated", "part") and operand < len(user.types):
         return operand
     return 0 if user.mnemonic in _LINEAR else None
@@ -197,24 +202,40 @@ def _adds(graph: OpGraph, op: Op) -> bool:
 # --- loops ----------------------------------------------------------------------------------------
 
 
-def accumulated_in_loops(graph: OpGraph, collectives: Collectives) -> Iterator[Wasted]:
+def accumulated_in_loops(
+    graph: OpGraph, collectives: Collectives, module: HloModule
+) -> Iterator[Wasted]:
     """The sums over devices in each iteration of a loop whose results the loop only adds up.
+
+    Left out are those of a loop in which as much or more is exchanged over their axes that each
+    iteration needs, as by tensor parallelism: mapped over these, it would all have to be written.
 
     Args:
         graph: op graph of the lowered module.
         collectives: those of the compiled program.
+        module: that program.
     """
     flow = _Loops(graph)
+    homes = {
+        name: computation
+        for computation in module.computations.values()
+        for name in computation.instructions
+    }
+    moved: dict[tuple[str, tuple[str, ...]], list[Wasted]] = defaultdict(list)
+    needed: Counter[tuple[str, tuple[str, ...]]] = Counter()
     for collective in collectives.collectives:
-        if collective.kind not in ("all-reduce", "reduce-scatter") or collective.count < 2:
+        if collective.kind == "all-gather" or collective.name not in homes:
             continue
         axes = tuple(axis.name for axis in collective.axes or ())
-        for part in collective.parts:
-            for path in part.tags:
+        bodies = [loop.name for loop in loops_around(module, homes[collective.name])]
+        is_sum = collective.kind in ("all-reduce", "reduce-scatter") and collective.count > 1
+        for part in collective.parts if bodies else ():
+            wasted = None
+            for path in part.tags if is_sum else ():
                 loop = flow.accumulated(path[-1]) if path else None
                 if loop is not None:
                     op = graph.ops[path[-1]]
-                    yield Wasted(
+                    wasted = Wasted(
                         "reduced in a loop",
                         op.id,
                         loop,
@@ -226,7 +247,16 @@ def accumulated_in_loops(graph: OpGraph, collectives: Collectives) -> Iterator[W
                         first=graph.ops[loop].source,
                         backward=part.phase == "backward",
                     )
+                    moved[bodies[0], axes].append(wasted)
                     break
+            if wasted is None:
+                needed.update({(body, axes): collective.count * part.sent for body in bodies})
+    for (body, axes), sums in moved.items():
+        stays = sum(
+            sent for (around, over), sent in needed.items() if around == body and {*over} & {*axes}
+        )
+        if stays < sum(each.sent for each in sums):
+            yield from sums
 
 
 _Crossings: TypeAlias = dict[ValueId, list[tuple[str, ValueId]]]
@@ -268,7 +298,7 @@ class _Loops:
                 kind = user.mnemonic
                 if kind in ("return", "while", "call") or user.is_result:
                     continue
-                result = _passes_sum(user, edge.operand)
+                result = _passes_sum(self.graph, user, edge.operand)
                 if result is None and kind in ("multiply", "divide") and self._scales(user, at):
                     result = 0
                 if result is not None:

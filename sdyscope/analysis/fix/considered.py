@@ -101,9 +101,9 @@ class Considered:
         proposals += donations(self.workshop)
         proposals += open_results(self.workshop)
         proposals += map_specs(self.workshop, graph, self.mesh, about, self.spec_at)
-        proposals += rewrites(self.workshop, graph, self.mesh, collectives)
-        proposals += partitionable(self.workshop, collectives)
         compiled = self.program.compiled("shardy", self.on)
+        proposals += rewrites(self.workshop, graph, self.mesh, collectives, compiled.module)
+        proposals += partitionable(self.workshop, collectives)
         proposals += mesh_orders(self.workshop, self.mesh, collectives, compiled)
         proposals = [
             proposal

@@ -17,6 +17,7 @@ from sdyscope.facts.edits import EditKind, SourceEdit
 from sdyscope.facts.lint import Wasted
 from sdyscope.graph import OpGraph
 from sdyscope.hardware.specs import chip_of
+from sdyscope.hlo import HloModule
 from sdyscope.patches.meshes import reordered_meshes, resized_meshes
 from sdyscope.patches.rewrites import accumulation, first_argument, scattered, set_false
 from sdyscope.patches.source import Span, Splice
@@ -33,7 +34,7 @@ _KINDS: Mapping[str, EditKind] = {
 
 
 def rewrites(
-    workshop: Workshop, graph: OpGraph, mesh: Mesh, collectives: Collectives
+    workshop: Workshop, graph: OpGraph, mesh: Mesh, collectives: Collectives, module: HloModule
 ) -> Iterator[Proposal]:
     """The edits of code that leave out what is sent for nothing.
 
@@ -42,9 +43,11 @@ def rewrites(
         graph: op graph of its module under Shardy.
         mesh: its mesh.
         collectives: those of the compiled program.
+        module: that program.
     """
     groups: dict[tuple[str, Span], list[Wasted]] = {}
-    for waste in (*wasted_in_maps(graph, mesh), *accumulated_in_loops(graph, collectives)):
+    in_loops = accumulated_in_loops(graph, collectives, module)
+    for waste in (*wasted_in_maps(graph, mesh), *in_loops):
         span = _span(workshop, waste.other if waste.kind == "reduced in a loop" else waste.op)
         if span is not None:
             groups.setdefault((waste.kind, span), []).append(waste)

@@ -17,7 +17,7 @@ from itertools import accumulate
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.analysis.naming.next_values import next_values
 from sdyscope.analysis.naming.paths import Leaf, mirrored, pattern
-from sdyscope.analysis.naming.roles import Role, arguments_behind, pass_arguments, roles
+from sdyscope.analysis.naming.roles import Role, pass_arguments, roles, without_averages
 from sdyscope.analysis.naming.scopes import is_differentiated, phase_of, scope_of
 from sdyscope.analysis.naming.speakers import Speakers
 from sdyscope.analysis.propagation.decided import Decisions
@@ -169,16 +169,10 @@ class _OverTime:
         kept = {place for place, tensor in enumerate(arguments) if tensor.number in carried}
         roles_of = roles(leaves, kept, in_passes, differentiated=self.differentiated)
         by_number = {tensor.number: role for tensor, role in zip(arguments, roles_of, strict=True)}
-        updated = {
-            each.number for tensor, each in pairs if by_number[tensor.number] == "parameters"
-        }
-        if self.graph is None or not updated:
+        if self.graph is None:
             return by_number
-        used = arguments_behind(self.graph, updated)
-        return {
-            number: "state" if role == "optimizer state" and number not in used else role
-            for number, role in by_number.items()
-        }
+        following = [(tensor.number, each.number) for tensor, each in pairs]
+        return without_averages(by_number, following, self.graph)
 
     @cached_property
     def differentiated(self) -> bool:

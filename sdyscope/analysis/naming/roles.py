@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.naming.paths import Leaf, kept_for
@@ -55,12 +55,29 @@ def roles(
     return tuple(role(number, argument) for number, argument in enumerate(arguments))
 
 
-def arguments_behind(graph: OpGraph, results: Collection[int]) -> frozenset[int]:
-    """Numbers of main's arguments that some of its results are made from.
+def without_averages(
+    role_of: Mapping[int, Role], following: Sequence[tuple[int, int]], graph: OpGraph
+) -> dict[int, Role]:
+    """The roles of main's arguments, by number, with those of averages of parameters.
 
-    What an optimizer keeps is among them where the results are the next parameters; an average of
-    parameters is made from these, and nothing is made from it.
+    What an optimizer keeps the next parameters are made from; an average of parameters is made from
+    these, and none is made from it: it is ``state``.
+
+    Args:
+        role_of: what each argument is by what is kept of what.
+        following: numbers of arguments, and of the results that are their next values.
+        graph: op graph of the module.
     """
+    updated = {result for argument, result in following if role_of[argument] == "parameters"}
+    used = _arguments_behind(graph, updated) if updated else role_of
+    return {
+        number: "state" if role == "optimizer state" and number not in used else role
+        for number, role in role_of.items()
+    }
+
+
+def _arguments_behind(graph: OpGraph, results: Collection[int]) -> frozenset[int]:
+    """Numbers of main's arguments that some of its results are made from."""
     if graph.main is None:
         return frozenset()
     inside: dict[ValueId, list[ValueId]] = {}

@@ -182,11 +182,23 @@ class Explainer:
         if propagated_value.node is None:
             return
         if self.propagated.partitioner != "shardy":
-            yield ExplanationNote("not recorded")
+            yield self.annotated(propagated_value.id, decided) or ExplanationNote("not recorded")
         elif not self.propagated.steps:
             yield ExplanationNote("no steps")
         elif (cut := self.cut(propagated_value)) is not None:
             yield cut
+
+    def annotated(self, value: ValueId, decided: DecidedValue) -> ExplanationNote | None:
+        """That the module itself places a value where it is."""
+        op = self.graph.ops[value[0]]
+        for annotation in self.decisions.annotations:
+            if op.is_result:
+                is_on = annotation.kind == "result" and annotation.index == op.result
+            else:
+                is_on = annotation.kind in ("argument", "constraint") and annotation.op == op.id
+            if is_on and annotation.placement and annotation.placement == decided.placement:
+                return ExplanationNote("annotated", (annotation.kind,))
+        return None
 
     def all_manual(self, value: ValueId) -> ExplanationNote | None:
         """That no axis could come to a value: the program itself places it along all of them."""

@@ -4,7 +4,8 @@ A step that trains keeps parameters, a gradient of each, and what its optimizer 
 with Adam in float32 4 + 4 + 8 = 16 bytes a parameter. Data parallelism has all of that on every
 device. ZeRO (Rajbhandari et al., 2019, arXiv 1910.02054) shards it over the devices that the batch
 is on: stage 1 the optimizer's state, stage 2 gradients as well, stage 3 parameters as well, which
-is fully sharded data parallelism.
+is fully sharded data parallelism. What a step keeps besides, such as averages of the parameters, no
+pass uses either, and is sharded with the optimizer's state.
 
 The stages are tried on the program itself: its arguments, and the results that are their next
 values, get the shardings of a stage, Shardy propagates them, and XLA's partitioner says what is
@@ -20,7 +21,7 @@ from dataclasses import dataclass, replace
 from sdyscope.analysis.naming.data_axes import is_data_axis
 from sdyscope.analysis.naming.next_values import next_values_of_rows
 from sdyscope.analysis.naming.paths import Leaf, kept_for
-from sdyscope.analysis.naming.roles import pass_rows, roles
+from sdyscope.analysis.naming.roles import Role, pass_rows, roles, without_averages
 from sdyscope.analysis.search.decisions import member
 from sdyscope.analysis.search.space import Option, as_option, block_bytes, kept, spec_of
 from sdyscope.analysis.trials.trials import Trials, Written
@@ -40,9 +41,17 @@ from sdyscope.values.sharding import PartitionSpec, entry_axes
 #: Which of the three each stage shards over the batch's axes.
 _SHARDED: Mapping[ZeroStageName, frozenset[KeptKind]] = {
     "data parallel": frozenset(),
-    "ZeRO-1": frozenset({"optimizer state"}),
-    "ZeRO-2": frozenset({"optimizer state", "gradients"}),
-    "ZeRO-3": frozenset({"optimizer state", "gradients", "parameters"}),
+    "ZeRO-1": frozenset({"optimizer state", "state"}),
+    "ZeRO-2": frozenset({"optimizer state", "state", "gradients"}),
+    "ZeRO-3": frozenset({"optimizer state", "state", "gradients", "parameters"}),
+}
+
+
+#: What arguments are called whose next values are returned.
+_KIND: Mapping[Role, KeptKind] = {
+    "parameters": "parameters",
+    "optimizer state": "optimizer state",
+    "state": "state",
 }
 
 
@@ -52,7 +61,7 @@ class _Array:
 
     row: Tensor
     spec: PartitionSpec
-    is_parameter: bool
+    kind: KeptKind
     results: tuple[Tensor, ...]
 
     @property
@@ -66,10 +75,6 @@ class _Array:
     @property
     def option(self) -> Option:
         return as_option(self.spec, len(self.shape)) or ((),) * len(self.shape)
-
-    @property
-    def kind(self) -> KeptKind:
-        return "parameters" if self.is_parameter else "optimizer state"
 
 
 def training_state(program: Staged, axes: Sequence[str] = ()) -> TrainingState:
@@ -92,20 +97,20 @@ def training_state(program: Staged, axes: Sequence[str] = ()) -> TrainingState:
     over = _over(axes, others, mesh, partitioner)
     sizes = mesh.shape
     now = {array.row.name: array.option for array in arrays}
-    parameters = [array for array in arrays if array.is_parameter]
-    kept = tuple(
+    parameters = [array for array in arrays if array.kind == "parameters"]
+    kept_parts = tuple(
         KeptState(
             kind,
             len(parameters) if kind == "gradients" else sum(a.kind == kind for a in arrays),
             sum(array.bytes for array in arrays if array.kind == _like(kind)),
             _bytes_of(kind, arrays, now, owners, sizes),
         )
-        for kind in ("parameters", "gradients", "optimizer state")
+        for kind in _kinds(arrays)
     )
     devices = math.prod(sizes[axis] for axis in over)
     state = TrainingState(
         sum(math.prod(array.shape) for array in parameters),
-        kept,
+        kept_parts,
         over,
         devices,
         partitioned=False,
@@ -126,6 +131,8 @@ def training_state(program: Staged, axes: Sequence[str] = ()) -> TrainingState:
 def basis(state: TrainingState) -> Iterator[Remark]:
     """What the figures of the stages rest on."""
     yield Remark("gradients")
+    if any(kept_part.kind == "state" for kept_part in state.kept):
+        yield Remark("state beside")
     if state.stages:
         yield Remark("stages partitioned" if state.partitioned else "stages predicted")
         yield Remark("gradients are temporaries")
@@ -139,6 +146,12 @@ def doubts(state: TrainingState) -> Iterator[Remark]:
         yield Remark("no data axes")
     for why in dict.fromkeys(stage.why for stage in state.stages if stage.why):
         yield Remark("stage unknown", why)
+
+
+def _kinds(arrays: Iterable[_Array]) -> tuple[KeptKind, ...]:
+    """The kinds of what is kept, in order; other state only where there is some."""
+    beside: tuple[KeptKind, ...] = ("state",) if any(a.kind == "state" for a in arrays) else ()
+    return ("parameters", "gradients", "optimizer state", *beside)
 
 
 def _like(kind: KeptKind) -> KeptKind:
@@ -169,7 +182,16 @@ def _carried(
         )
     carried = [number for number in sorted(following) if arguments[number].shape]
     in_passes = pass_rows(graph, arguments, partitioner)
-    role_of = roles(leaves, following, in_passes, differentiated=True)
+    index_of = [row.lowered[partitioner].index or 0 for row in arguments]
+    role_of = without_averages(
+        dict(zip(index_of, roles(leaves, following, in_passes, differentiated=True), strict=True)),
+        [
+            (index_of[number], row.lowered[partitioner].index or 0)
+            for number, rows in following.items()
+            for row in rows
+        ],
+        graph,
+    )
     arrays = []
     for number in carried:
         spec = member(arguments[number], partitioner, mesh, "searched").spec
@@ -179,7 +201,7 @@ def _carried(
             _Array(
                 arguments[number],
                 spec if plain and spec is not None else PartitionSpec(),
-                role_of[number] == "parameters",
+                _KIND[role_of[index_of[number]]],
                 tuple(following[number]),
             )
         )
@@ -187,7 +209,7 @@ def _carried(
     owners = {
         arguments[parameter].name: arguments[number].name
         for number, parameter in kept_for(leaves, in_passes, carried).items()
-        if number in following
+        if role_of[index_of[number]] == "optimizer state"
     }
     return arrays, others, owners
 
@@ -280,8 +302,7 @@ class _Sender:
                 written.append((part.kind, part.number, spec_of(option)))
         sizes = self._mesh.shape
         kept: dict[KeptKind, int] = {
-            kind: _bytes_of(kind, arrays, options, owners, sizes)
-            for kind in ("parameters", "gradients", "optimizer state")
+            kind: _bytes_of(kind, arrays, options, owners, sizes) for kind in _kinds(arrays)
         }
         if sharded is not None and "gradients" not in sharded:
             whole = {array.row.name: options[array.row.name] for array in arrays}

@@ -38,6 +38,8 @@ class Layouts:
     def each(self, instruction: DumpedInstruction) -> list[int]:
         """Of each array of an instruction's type."""
         arrays = shapes(instruction.type)
+        if not arrays:
+            return []  # A callback's result: XLA writes a sharding of no array, too.
         texts = [instruction.sharding] * len(arrays)
         if instruction.sharding.startswith("{{"):
             parts = compat.hlo.HloSharding.from_string(instruction.sharding).tuple_elements()

@@ -196,13 +196,14 @@ class Compile:
         executable: what was made; None where the compiler refused.
         seconds: how long it took.
         failed: what the compiler said, where it refused; empty otherwise.
+        cached: whether JAX read it from its cache on disk, and compiled nothing.
         called: the line of the program that led to it.
         options: what jit's `compiler_options`, or those of the compile, say; dumps left out.
         flags: what `XLA_FLAGS` says of compiling.
     """
 
     def __init__(
-        self, arguments: Sequence[Any], executable: Any, seconds: float, failed: str
+        self, arguments: Sequence[Any], executable: Any, seconds: float, failed: str, cached: bool
     ) -> None:
         backend, self.module, devices = arguments[:3]
         self.platform = str(backend.platform)
@@ -213,6 +214,7 @@ class Compile:
         self.process = int(backend.process_index())
         self.seconds = seconds
         self.failed = failed
+        self.cached = cached
         self.called = calling_line()
         given = getattr(arguments[3] if len(arguments) > 3 else None, "env_option_overrides", ())
         self.options = [
@@ -266,6 +268,9 @@ class Listener(Protocol):
 _LOWER = ("jax._src.interpreters.pxla", "lower_sharding_computation")
 _COMPILE = ("jax._src.compiler", "compile_or_get_cached")
 
+#: What JAX reports of a compile that it read from its cache on disk.
+_READ = "/jax/compilation_cache/cache_hits"
+
 _listeners: list[Listener] = []
 _lock = threading.RLock()
 _here = threading.local()
@@ -291,6 +296,7 @@ def remove(listener: Listener) -> None:
             # Where somebody else wrapped it since, it stays, and does nothing.
             if getattr(wrapper, "_sdyscope_wraps", None) is not None and _is_ours(wrapper):
                 setattr(module, name, wrapper._sdyscope_wraps)
+        _report_reads(on=False)
 
 
 def _is_ours(wrapper: Any) -> bool:
@@ -311,6 +317,27 @@ def _wrap(module: ModuleType, listener: Listener) -> None:
             wrapper._sdyscope_wraps = original
             setattr(module, name, wrapper)
             _stay_out_of_tracebacks()
+            if name == _COMPILE[1]:
+                _report_reads(on=True)
+
+
+def _report_reads(*, on: bool) -> None:
+    """Has JAX report what it reads from its cache on disk, or no more."""
+    monitoring = sys.modules.get("jax._src.monitoring")
+    if on:
+        getattr(monitoring, "register_event_listener", lambda _: None)(_hear_event)
+        return
+    for name in ("unregister_event_listener", "_unregister_event_listener_by_callback"):
+        unregister = getattr(monitoring, name, None)
+        if unregister is not None:
+            with contextlib.suppress(AssertionError):  # the program has cleared them
+                unregister(_hear_event)
+            return
+
+
+def _hear_event(event: str, **_: Any) -> None:
+    if event == _READ:
+        _here.read = True
 
 
 def _stay_out_of_tracebacks() -> None:
@@ -341,7 +368,7 @@ def _hearing_compile(original: Callable[..., Any]) -> Any:
         if not _listeners or getattr(_here, "busy", False):
             return original(*args, **kwargs)
         start = time.perf_counter()
-        failed, compiled = "", None
+        failed, compiled, _here.read = "", None, False
         try:
             compiled = original(*args, **kwargs)
         except BaseException as error:
@@ -349,7 +376,7 @@ def _hearing_compile(original: Callable[..., Any]) -> Any:
             raise
         finally:
             seconds = time.perf_counter() - start
-            _tell("compiled", lambda: Compile(args, compiled, seconds, failed))
+            _tell("compiled", lambda: Compile(args, compiled, seconds, failed, _here.read))
         return compiled
 
     return compile_

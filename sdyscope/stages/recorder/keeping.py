@@ -100,6 +100,7 @@ class Keeper:
             seconds=round(event.seconds, 6),
             called=event.called,
             failed=event.failed,
+            cached=event.cached,
             platform=event.platform,
             hlo=self._keep_text("compiled", text.encode(), ".hlo") if text else "",
             results=event.results,

@@ -28,6 +28,7 @@ from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
+from sdyscope.values.mesh import Mesh
 from sdyscope.words.origins import origin_text, spec_text
 
 pytestmark = pytest.mark.compiles
@@ -605,3 +606,25 @@ def test_what_was_followed_to_an_op_is_what_that_takes_be_it_moved_before() -> N
     parts = parts_of(collectives_of(jax.jit(step), x, w, abstract((40, 16), "data", "model")))
     (origin,) = of_kind(parts, "all-to-all")
     assert (origin.value, origin.op, origin.uncertain) == ("w", "dot_general", False)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_is_gathered_over_axes_that_it_was_permuted_to_is_needed_as_the_last_gather_leaves_it(
+    partitioner: Any,
+) -> None:
+    """As AlphaFold's pair bias: one of two gathers behind a permutation leaves half of the axes."""
+    rows = Mesh.of({"a": 4, "b": 2})
+
+    def step(bias: Any, logits: Any) -> Any:
+        bias = jax.lax.with_sharding_constraint(jnp.sin(bias), on(rows, "a", "b"))
+        place = on(rows, "a", None, "b", None)
+        logits = jax.lax.with_sharding_constraint(jnp.cos(logits), place)
+        return jax.lax.with_sharding_constraint(logits + bias[None, None], place)
+
+    arguments = [
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=on(rows, *spec))
+        for shape, spec in (((16, 16), ("a", "b")), ((8, 4, 16, 16), ("a", None, "b", None)))
+    ]
+    parts = parts_of(collectives_of(jax.jit(step), *arguments, mesh=rows, partitioner=partitioner))
+    needed = [spec_text(origin.after) for origin in of_kind(parts, "all-gather")]
+    assert needed == ["P(None, None, 'b', None)"] * 2

@@ -518,7 +518,8 @@ def test_what_can_not_be_explained_says_so():
     why = explainer(program, without_steps).explain(values[0].id)
     assert "no steps" in note_text(why.notes[-1])
     gspmd = replace(program.propagated, partitioner="gspmd")
-    why = explainer(program, gspmd).explain(values[0].id)
+    tanh = next(v for v in values if program.graph.ops[v.id[0]].mnemonic == "tanh")
+    why = explainer(program, gspmd).explain(tanh.id)
     assert why.chains == why.absences == ()
     assert "GSPMD does not say" in note_text(why.notes[-1])
 
@@ -686,3 +687,27 @@ def test_the_scope_of_what_a_function_of_its_own_does(name):
     found = resolve_value(graph, name)
     assert {graph.ops[value.id[0]].kind for value in found} == {"stablehlo.custom_call"}
     assert len(found) == 2
+
+
+@pytest.mark.compiles
+def test_under_gspmd_what_the_program_itself_asks_for_is_said():
+    """The annotation is a fact of the module, though GSPMD does not say what it propagates."""
+    mesh = AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    places = [NamedSharding(mesh, P(*spec)) for spec in (("data",), (None, "model"))]
+
+    def step(x):
+        h = jax.lax.with_sharding_constraint(jnp.sin(x), places[1])
+        return h * 2, jnp.cos(h)
+
+    x = jax.ShapeDtypeStruct((16, 16), jnp.float32, sharding=places[0])
+    jitted = jax.jit(step, out_shardings=(places[0], None))
+    program = sdyscope.inspect(jitted, x, partitioners=("gspmd",))
+
+    def noted(value):
+        (explanation,) = program.explain(value, "gspmd")
+        return [(note.kind, note.names) for note in explanation.notes]
+
+    assert noted("x") == [("annotated", ("argument",))]
+    assert noted("sharding_constraint") == [("annotated", ("constraint",))]
+    assert noted("result[0]") == [("annotated", ("result",))]
+    assert noted("result[1]") == noted("cos") == [("not recorded", ())]

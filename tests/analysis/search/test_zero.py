@@ -107,3 +107,24 @@ def test_what_can_not_be_is_said():
     for program in (forward, gradients):
         with pytest.raises(TargetError, match="is no train step"):
             program.training_state()
+
+
+def test_averages_of_parameters_are_no_optimizer_state():
+    """Nothing is updated by them; ZeRO shards them as it does moments."""
+
+    def step(params, mu, ema, x):
+        gradient = jax.grad(lambda p: jnp.mean(jnp.square(x @ p["w"])))(params)
+        mu = {"w": 0.9 * mu["w"] + gradient["w"]}
+        params = {"w": params["w"] - 0.1 * mu["w"]}
+        return params, mu, {"w": 0.99 * ema["w"] + 0.01 * params["w"]}
+
+    tree = {"w": array((64, 64))}
+    jitted = jax.jit(step, donate_argnums=(0, 1, 2))
+    program = inspect(jitted, tree, tree, tree, array((64, 64), "data"))
+    state = program.training_state()
+    kept = {each.kind: (each.tensors, each.bytes) for each in state.kept}
+    kinds = ["parameters", "gradients", "optimizer state", "state"]
+    assert kept == dict.fromkeys(kinds, (1, SIZE))
+    held = {stage.name: stage.held for stage in state.stages}
+    assert held["data parallel"] == 4 * SIZE
+    assert held["ZeRO-1"] == 2 * SIZE + 2 * SIZE // 4

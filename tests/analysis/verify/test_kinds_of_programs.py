@@ -266,6 +266,17 @@ def rolled_pipeline() -> Program:
     return Program("rolled_pipeline", jax.jit(step), args)
 
 
+def called_back() -> Program:
+    """A callback of each example, whose call in HLO results in no array."""
+
+    def example(x: Any) -> Any:
+        jax.experimental.io_callback(lambda _: None, None, x.sum())
+        return x * 2
+
+    batch = array(DATA_MODEL, (8, 4), "data")
+    return Program("called_back", jax.jit(jax.vmap(example)), (batch,))
+
+
 def cut_product() -> Program:
     """A product that JAX 0.12's XLA makes over other axes and permutes; what takes it only cuts."""
     mesh = compat.abstract_mesh(Mesh.of({"data": 2, "model": 2, "x": 2}))
@@ -299,6 +310,7 @@ _MADE = [
     (flipped_product, 1),
     (rolled_pipeline, 1),
     (cut_product, 1),
+    (called_back, 1),
 ]
 
 
