@@ -1,13 +1,15 @@
 """What results are compared with is not taken for right where XLA computes it in two ways."""
 
 import jax
+import jax.numpy as jnp
 import pytest
 from run_cases import sign_of_noise, simplified_wrongly
 
 from sdyscope.analysis.run.run import ran
-from sdyscope.facts.findings import NothingTold
+from sdyscope.facts.findings import NeverRan, NothingTold
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection, inspect
+from sdyscope.words.findings import finding_of
 
 noisy = pytest.mark.skipif(
     jax.__version_info__ < (0, 10), reason="its XLA rounds that gradient alike on any mesh"
@@ -20,6 +22,24 @@ def test_a_reference_that_xla_simplifies_wrongly_is_not_the_programs_error():
     run = inspect(step, *arguments, partitioners=("shardy",)).run(steps=1)
     assert run.passed
     assert all(error.within for errors in run.numerics.values() for error in errors)
+
+
+@pytest.mark.compiles
+def test_loops_and_branches_that_did_not_run_are_said():
+    """The made values are 0 and 1 in turn: nothing is repeated, and the second is taken."""
+
+    @jax.jit
+    def step(x, n):
+        x = jax.lax.fori_loop(0, n[0], lambda _, h: jnp.sin(h), x)
+        return jax.lax.switch(n[1], [jnp.tan, jnp.cos, jnp.sin], x), x[:0]
+
+    arguments = (jax.ShapeDtypeStruct((8,), jnp.float32), jax.ShapeDtypeStruct((2,), jnp.int32))
+    run = inspect(step, *arguments, partitioners=("shardy",)).run(steps=1)
+    (finding,) = run.findings  # Of the result without elements there is nothing to say.
+    assert (finding.severity, finding.fact) == ("note", NeverRan(1, 2, is_known=True))
+    assert finding_of(finding).message == (
+        "1 loop and 2 branches did not run on these values. What is in them is not compared."
+    )
 
 
 @noisy
