@@ -38,6 +38,8 @@ class Layouts:
     def each(self, instruction: DumpedInstruction) -> list[int]:
         """Of each array of an instruction's type."""
         arrays = shapes(instruction.type)
+        if not arrays:  # Of an empty tuple, as of a callback without results, XLA writes one.
+            return []
         texts = [instruction.sharding] * len(arrays)
         if instruction.sharding.startswith("{{"):
             parts = compat.hlo.HloSharding.from_string(instruction.sharding).tuple_elements()
