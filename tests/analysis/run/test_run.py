@@ -3,13 +3,16 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 from run_cases import sign_of_noise, simplified_wrongly
 
 from sdyscope.analysis.run.run import ran
-from sdyscope.facts.findings import NeverRan, NothingTold
+from sdyscope.facts.findings import NeverRan, NothingTold, NotOnMesh
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection, inspect
 from sdyscope.words.findings import finding_of
+from sdyscope.words.partitioners import partitioner_name
 
 noisy = pytest.mark.skipif(
     jax.__version_info__ < (0, 10), reason="its XLA rounds that gradient alike on any mesh"
@@ -53,6 +56,20 @@ def test_the_sign_of_a_gradient_that_is_noise_is_not_compared():
     assert not errors["result['w']"].is_noise
     facts = [finding.fact for finding in run.findings]
     assert [fact.noise for fact in facts if isinstance(fact, NothingTold)] == [("result['b']",)]
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_what_a_mesh_can_not_hold_is_said_under_what_is_run(partitioner):
+    def program(sizes):
+        mesh = AbstractMesh((sizes["x"],), ("x",), axis_types=(AxisType.Auto,))
+        x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, P("x")))
+        return Program("step", jax.jit(lambda x: x * 2), (x,))
+
+    lowered = Inspection(program({"x": 8}), (partitioner,))
+    run = ran(lowered, steps=1, on_mesh=program, meshes=({"x": 5},))
+    (reason,) = [found.fact.reason for found in run.findings if isinstance(found.fact, NotOnMesh)]
+    assert f"under {partitioner_name(partitioner)}" in reason
 
 
 @noisy
