@@ -466,10 +466,10 @@ def _executed(fact: facts.ExecutionFact) -> Said:
         case facts.NothingTold(zero, unchanged, noise):
             said = []
             if zero:
-                verb = "is" if len(zero) == 1 else "are"
+                verb, they = ("is", "it is") if len(zero) == 1 else ("are", "they are")
                 said.append(
                     f"{few(zero, _RESULTS)} {verb} zero everywhere, also on one device: that says "
-                    "nothing of how it is computed."
+                    f"nothing of how {they} computed."
                 )
             if unchanged:
                 verb = "is its argument" if len(unchanged) == 1 else "are their arguments"

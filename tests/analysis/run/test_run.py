@@ -59,6 +59,20 @@ def test_the_sign_of_a_gradient_that_is_noise_is_not_compared():
 
 
 @pytest.mark.compiles
+def test_results_that_are_zero_are_told_together():
+    @jax.jit
+    def step(x):
+        return x * 0, x * -0.0, x + 1
+
+    run = inspect(step, jax.ShapeDtypeStruct((8,), jnp.float32), partitioners=["shardy"]).run(
+        steps=1
+    )
+    (finding,) = run.findings
+    assert "are zero everywhere" in finding_of(finding).message
+    assert finding_of(finding).message.endswith("nothing of how they are computed.")
+
+
+@pytest.mark.compiles
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
 def test_what_a_mesh_can_not_hold_is_said_under_what_is_run(partitioner):
     def program(sizes):
