@@ -19,7 +19,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.facts.recompiles import ArgumentChange, OpChange, Recompile
 from sdyscope.facts.recorded import Line, Record, RecordedProgram
 from sdyscope.facts.sharded import Sharded
-from sdyscope.graph import Op
+from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.donation import ALIASED, DONOR
 from sdyscope.graph.scalars import type_text
 from sdyscope.staged import Staged
@@ -75,13 +75,20 @@ class _Program:
         )
 
     @cached_property
+    def graph(self) -> OpGraph:
+        """The graph of its ops."""
+        return self.staged.graph(self.partitioner)
+
+    @cached_property
+    def every(self) -> tuple[Op, ...]:
+        """Its ops."""
+        operations = self.graph.operations()
+        return tuple(op for op in operations if op.kind not in ("sdy.mesh", "builtin.module"))
+
+    @cached_property
     def ops(self) -> tuple[Op, ...]:
         """Its ops, without those that only place values."""
-        return tuple(
-            op
-            for op in self.staged.graph(self.partitioner).operations()
-            if op.kind not in ("sdy.mesh", "builtin.module") and not op.is_constraint
-        )
+        return tuple(op for op in self.every if not op.is_constraint)
 
     @cached_property
     def body(self) -> tuple[str, ...]:
@@ -202,6 +209,10 @@ def _recompile(program: _Program, before: _Program) -> Recompile:
         said = {change.name for change in (*types, *shardings)}
         remeshed = _remeshed(known, known.meshes[0], earlier.meshes[-1])
         meshes = tuple(change for change in remeshed if change.name not in said)
+    arguments, donated = (*types, *shardings, *meshes), tuple(_donated(program, before))
+    op = None if retyped else _first_change(program.ops, before.ops)
+    if op is None and not (retyped or arguments or donated or own != theirs):
+        op = _first_use(program, before)
     return Recompile(
         known.name,
         known.defined,
@@ -211,10 +222,10 @@ def _recompile(program: _Program, before: _Program) -> Recompile:
         known.lowering_seconds,
         known.compile_seconds,
         known.called,
-        (*types, *shardings, *meshes),
+        arguments,
         own != theirs,
-        None if retyped else _first_change(program.ops, before.ops),
-        donated=tuple(_donated(program, before)),
+        op,
+        donated=donated,
         cached=known.is_cached,
     )
 
@@ -326,8 +337,34 @@ def _returned(before: _Program) -> dict[int, _Returned]:
     return aliases
 
 
-def _first_change(ours: Sequence[Op], theirs: Sequence[Op]) -> OpChange | None:
-    """The first op that differs in more than where values are; None where none does."""
+def _first_use(program: _Program, before: _Program) -> OpChange | None:
+    """The first constraint, or op by its operands, that differs; None where none does."""
+    change = _first_change(program.every, before.every, _NAMES)
+    if change is not None:
+        return change
+    for now, was in zip(program.every, before.every, strict=True):
+        if program.graph.operand_values[now.id] != before.graph.operand_values[was.id]:
+            old, new = _operands(before.graph, was), _operands(program.graph, now)
+            return OpChange(was.kind, now.kind, "operands", old, new, now.source)
+    return None
+
+
+def _operands(graph: OpGraph, op: Op) -> str:
+    operands = [producer for producer, _ in graph.operands(op)]
+    return ", ".join((op.argument >= 0 and op.scope) or op.name for op in operands)
+
+
+def _first_change(
+    ours: Sequence[Op], theirs: Sequence[Op], passed: tuple[str, ...] = (*_PLACING, *_NAMES)
+) -> OpChange | None:
+    """The first op that differs; None where none does.
+
+    Args:
+        ours: ops.
+        theirs: what they were before.
+        passed: beginnings of the names of attributes that are not compared; by default also those
+            that only say where values are.
+    """
     for now, was in zip(ours, theirs, strict=False):
         if now.kind != was.kind:
             return OpChange(was.kind, now.kind, "", "", "", now.source)
@@ -336,7 +373,7 @@ def _first_change(ours: Sequence[Op], theirs: Sequence[Op]) -> OpChange | None:
             return OpChange(was.kind, now.kind, "type", old_types, new_types, now.source)
         for name in (*was.attributes, *now.attributes):
             old, new = was.attributes.get(name), now.attributes.get(name)
-            if name.startswith(_PLACING) or name in _NAMES:
+            if name.startswith(passed):
                 continue
             if str(old) != str(new):
                 return OpChange(was.kind, now.kind, name, str(old), str(new), now.source)

@@ -215,7 +215,9 @@ def show(
         recorded=recorded,
         recompiles=() if recorded is None else recompiles(recorded, programs),
         slices=tuple(
-            program_slices(program.name, filter(wanted, program.tensors.tensors))
+            program_slices(
+                program.name, filter(wanted, program.tensors.tensors), program.device_order
+            )
             for program in programs
         )
         if slices

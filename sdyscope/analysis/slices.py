@@ -63,15 +63,27 @@ class ProgramSlices:
     Attributes:
         name: the program's name, or the module's.
         tensors: its tensors, or those that were asked for.
+        device_order: JAX's number of the device at each position of the mesh, where these are not
+            alike: devices are numbered by position here. Empty where they are, or it is not known.
     """
 
     name: str
     tensors: tuple[TensorSlices, ...]
+    device_order: tuple[int, ...] = ()
 
 
-def program_slices(name: str, rows: Iterable[Tensor]) -> ProgramSlices:
-    """Who holds what of these tensors of a program."""
-    return ProgramSlices(name, tuple(map(_tensor_slices, rows)))
+def program_slices(
+    name: str, rows: Iterable[Tensor], device_order: Sequence[int] = ()
+) -> ProgramSlices:
+    """Who holds what of these tensors of a program.
+
+    Args:
+        name: the program's name, or the module's.
+        rows: the tensors.
+        device_order: JAX's number of the device at each position of the mesh.
+    """
+    own = any(position != number for position, number in enumerate(device_order))
+    return ProgramSlices(name, tuple(map(_tensor_slices, rows)), tuple(device_order) if own else ())
 
 
 def _tensor_slices(row: Tensor) -> TensorSlices:

@@ -105,6 +105,7 @@ class Numbers:
         reason: why they were not compared; empty where they were.
         idle_loops: how many loops whose number of iterations the values decide did not run on
             these, or are not known to: results then say nothing of what is in them.
+        idle_branches: how many branches were not taken on these, or are not known to be, likewise.
         is_simplified: whether XLA simplified the algebra of the step on one device that they were
             compared with, if they were, as in ``Reference``.
     """
@@ -120,11 +121,13 @@ class Numbers:
     reason: PathWords = ""
     is_simplified: bool = True
     idle_loops: int = 0
+    idle_branches: int = 0
 
     @property
     def is_right(self) -> bool:
-        """Whether the edited program was seen to compute what it should, with all of its loops."""
-        return self.verdict in ("same", "corrected") and not self.idle_loops
+        """Whether the edited program was seen to compute what it should, with all that is in it."""
+        idle = self.idle_loops or self.idle_branches
+        return self.verdict in ("same", "corrected") and not idle
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,6 +215,21 @@ class OtherOnOneDevice:
     __document__ = ("index", "error", "ratio", "by_change")
 
 
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Parts of a program that did not run on its values: what is compared says nothing of them.
+
+    Attributes:
+        loops: how many loops whose number of iterations the values decide.
+        branches: how many branches that the values choose.
+        is_known: whether they were seen not to run; otherwise all that there are.
+    """
+
+    loops: int = 0
+    branches: int = 0
+    is_known: bool = True
+
+
 @dataclass(frozen=True)
 class Trained:
     """Steps in a row, each on what the one before returned.

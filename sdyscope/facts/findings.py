@@ -498,6 +498,21 @@ class NothingTold:
 
 
 @dataclass(frozen=True, slots=True)
+class NeverRan:
+    """Loops and branches that did not run on the values: nothing of them was compared.
+
+    Attributes:
+        loops: how many loops.
+        branches: how many branches.
+        is_known: whether that is so; otherwise it is not known of any whether it ran.
+    """
+
+    loops: int
+    branches: int
+    is_known: bool
+
+
+@dataclass(frozen=True, slots=True)
 class NotOnMesh:
     """The program was not run on one of the meshes on which it was to be compared.
 
@@ -849,6 +864,7 @@ ExecutionFact: TypeAlias = (
     | NoReference
     | NotFinite
     | NothingTold
+    | NeverRan
     | NotOnMesh
     | DependsOnMesh
     | OtherBlocks

@@ -14,6 +14,7 @@ from sdyscope.views import compiled_diff, propagated_diff, snapshot
 from sdyscope.views.layers import folded_rows
 from sdyscope.words.counts import counted
 from sdyscope.words.differences import (
+    OPS_NOT_COMPARED,
     beside_text,
     lone_mesh_text,
     lowered_notes,
@@ -51,7 +52,7 @@ def summary(diff: DiffDocument) -> Iterator[Paragraph]:
         if differ:
             text += f": {differ:,} {'differs' if differ == 1 else 'differ'}"
         elif diff.every:
-            text += f": {_ALIKE[diff.at]}"
+            text += f": {'all tensors the same' if _leaves_out_ops(diff) else _ALIKE[diff.at]}"
         partial = sum(program.same and program.leaves_out for program in diff.programs)
         if partial:
             text += f"; {counted(partial, 'program')} not compared in full"
@@ -62,6 +63,11 @@ def summary(diff: DiffDocument) -> Iterator[Paragraph]:
             yield Paragraph(f"only in the {label}: {', '.join(only)}", "bad")
     for missing in diff.unread:
         yield Paragraph(uncompared_text(missing), "bad")
+
+
+def _leaves_out_ops(diff: DiffDocument) -> bool:
+    """Whether ops of a program are not compared that is said to be the same."""
+    return any(program.same and not program.ops_compared for program in diff.programs)
 
 
 def _total(diff: LoweredDiff) -> Paragraph:
@@ -85,9 +91,12 @@ def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragra
                 yield Paragraph(f"{name}: as {before}; --all shows it")
                 continue
         yield from part
-    if diff.notes:
+    notes = [*remark_texts(diff.notes)]
+    if several and _leaves_out_ops(diff):
+        notes.insert(0, OPS_NOT_COMPARED)
+    if notes:
         yield Paragraph("")
-        yield from (Paragraph(note, "muted") for note in remark_texts(diff.notes))
+        yield from (Paragraph(note, "muted") for note in notes)
 
 
 def _without(labels: Iterable[str], text: str) -> str:

@@ -339,9 +339,10 @@ def _footer(
             yield f"{counted(table.unlisted, 'more sharded value')}: --all lists them", "muted"
         left_out = len(inside) - len(shown)
         if left_out:
+            own, them = ("its own", "it") if left_out == 1 else ("their own", "them")
             yield (
                 f"{counted(left_out, 'value')} inside {_is(left_out)} left out, unsharded or "
-                "with a sharding of their own in the module: --all lists them",
+                f"with a sharding of {own} in the module: --all lists {them}",
                 "muted",
             )
     if document.hidden:

@@ -12,7 +12,7 @@ from sdyscope.terminal.table import shape
 from sdyscope.words.counts import counted, few
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.sharding import short
-from sdyscope.words.slices import rule_text, slice_text, unplaced_text
+from sdyscope.words.slices import order_text, rule_text, slice_text, unplaced_text
 
 #: Tensors that are held like another are named up to so many.
 _NAMED = 3
@@ -50,6 +50,8 @@ def paragraphs(
         count = counted(len(titles), "tensor is", "tensors are")
         text = f"{count} {unplaced_text(why)}: {few(list(dict.fromkeys(titles)), _NAMED)}"
         yield Paragraph(text, "muted", 0, 2)
+    if slices.device_order:
+        yield Paragraph(order_text(slices.device_order), "muted", 0, 2)
     if any(" (+" in slice_text(part) for tensor in slices.tensors for part in tensor.listed):
         yield Paragraph("(+8 x4): the same again 8 devices further, 4 times in total", "muted")
     if hidden:

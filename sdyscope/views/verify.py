@@ -17,6 +17,7 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Table, number
 from sdyscope.words.counts import counted
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
+from sdyscope.words.paths import shortened
 from sdyscope.words.places import source_text
 
 #: What is compared at each stage.
@@ -156,7 +157,7 @@ def exceptions(document: VerifyDocument, top: int) -> Iterator[Paragraph]:
             f"{disagreement.name}{line}",
             "muted" if disagreement.unstable else "bad",
         )
-        yield Paragraph(f"shown:  {disagreement.shown}", indent=2, hang=8)
+        yield Paragraph(f"shown:  {shortened(disagreement.shown)}", indent=2, hang=8)
         yield Paragraph(f"in XLA: {disagreement.found}", indent=2, hang=8)
         if disagreement.unstable:
             yield Paragraph("XLA's own two compiles of it differ here.", "muted", 2)

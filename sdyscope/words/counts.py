@@ -29,6 +29,12 @@ def few(words: Sequence[str], most: int) -> str:
     return ", ".join(words[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def idle_text(loops: int, branches: int) -> str:
+    """`1 loop and 2 branches`, of what did not run; nothing of none."""
+    parts = ((loops, "loop", "loops"), (branches, "branch", "branches"))
+    return listed([counted(count, *words) for count, *words in parts if count])
+
+
 def sentence(clause: str) -> str:
     """A clause as a sentence of its own, with a capital and a full stop."""
     return f"{clause[:1].upper()}{clause[1:]}."

@@ -148,6 +148,12 @@ def lowered_verdict(lowered: LoweredDiff) -> str:
     return f"{listed(differ)} {verb} between {between}{order}"
 
 
+#: Of one program under the two partitioners.
+OPS_NOT_COMPARED: Final = (
+    "Ops not compared: the partitioners spell constraints and shard_map with different ops."
+)
+
+
 def lowered_notes(lowered: LoweredDiff) -> Iterator[str]:
     """What was left out of a comparison of two modules, in sentences."""
     for label, count in lowered.left_out.items():
@@ -157,9 +163,7 @@ def lowered_notes(lowered: LoweredDiff) -> Iterator[str]:
             f"{partitioner_name(label)} {were} left out."
         )
     if not lowered.ops_compared:
-        yield (
-            "Ops not compared: the partitioners spell constraints and shard_map with different ops."
-        )
+        yield OPS_NOT_COMPARED
     if lowered.kernels_not_compared:
         kernels = counted(lowered.kernels_not_compared, "kernel")
         yield f"Code of {kernels} not compared: it differs, if only in the source lines it holds."

@@ -15,7 +15,7 @@ from sdyscope.facts.counterfactuals import (
 )
 from sdyscope.facts.edits import MovedResult, NotTakenBecause, Numbers, SourceEdit
 from sdyscope.values.sharding import PartitionSpec
-from sdyscope.words.counts import counted, few, size
+from sdyscope.words.counts import counted, few, idle_text, size
 from sdyscope.words.mesh import sizes_words
 from sdyscope.words.origins import spec_text
 from sdyscope.words.places import shown_name, source_text
@@ -213,9 +213,9 @@ def numbers_text(numbers: Numbers) -> tuple[str, Tone]:
         "not compared": (f"not compared: {numbers.reason}", "warning"),
     }
     text, tone = texts[numbers.verdict]
-    if numbers.idle_loops and numbers.verdict in ("same", "corrected"):
-        loops = counted(numbers.idle_loops, "loop")
-        text += f"; {loops} did not run on these inputs: give the program inputs on which each runs"
+    idle = idle_text(numbers.idle_loops, numbers.idle_branches)
+    if idle and numbers.verdict in ("same", "corrected"):
+        text += f"; {idle} did not run on these inputs: give the program inputs on which each runs"
         tone = "warning"
     return text, tone
 

@@ -17,7 +17,7 @@ from sdyscope.values.placement import Digits
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.account import unplaced_clause
-from sdyscope.words.counts import counted, few, listed, size
+from sdyscope.words.counts import counted, few, idle_text, listed, sentence, size
 from sdyscope.words.lint import Said, lint_said
 from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import axis_text, mesh_text
@@ -466,10 +466,10 @@ def _executed(fact: facts.ExecutionFact) -> Said:
         case facts.NothingTold(zero, unchanged, noise):
             said = []
             if zero:
-                verb = "is" if len(zero) == 1 else "are"
+                verb, they = ("is", "it is") if len(zero) == 1 else ("are", "they are")
                 said.append(
                     f"{few(zero, _RESULTS)} {verb} zero everywhere, also on one device: that says "
-                    "nothing of how it is computed."
+                    f"nothing of how {they} computed."
                 )
             if unchanged:
                 verb = "is its argument" if len(unchanged) == 1 else "are their arguments"
@@ -487,6 +487,16 @@ def _executed(fact: facts.ExecutionFact) -> Said:
                 " ".join(said),
                 hint="Program(inputs=...) gives it other values; gradients that are returned are "
                 "compared as well.",
+            )
+        case facts.NeverRan(loops, branches, is_known):
+            verb = "is" if loops + branches == 1 else "are"
+            run = f"{verb} not known to have run"
+            run = "did not run on these values" if is_known else run
+            it, each = ("it", "that") if loops + branches == 1 else ("them", "each")
+            idle = sentence(f"{idle_text(loops, branches)} {run}")
+            return Said(
+                f"{idle} What is in {it} is not compared.",
+                hint=f"Program(inputs=...) gives the program values on which {each} runs.",
             )
         case facts.NotOnMesh(mesh, reason):
             return Said(f"It is not compared on {mesh_text(mesh.shape)}: {reason}.")

@@ -46,7 +46,7 @@ UNKNOWN_TEXTS: Final[Mapping[Unknown, str]] = {
         "the trace has no program: ops are known by their names alone, without scopes, source "
         "lines, axes and bytes"
     ),
-    "no mesh": "no mesh is known to name axes of: name the program, or give --mesh",
+    "no mesh": "no mesh is known whose axes could be named: name the program, or give --mesh",
     "other program": (
         "the program that was named compiles to other collectives than the one that ran: causes "
         "are left out"

@@ -158,7 +158,8 @@ def _op(alike: Sequence[OpChange], before: str) -> str:
     if not op.attribute:
         return f"other ops{where}: {op.now or 'no more'} where {before} has {op.was or 'no more'}"
     now = _few([_value(change.now_text) for change in alike])
-    return f"{op.attribute} of {op.now}{where} was {_value(op.was_text)}, then {now}"
+    verb = "were" if op.attribute == "operands" else "was"
+    return f"{op.attribute} of {op.now}{where} {verb} {_value(op.was_text)}, then {now}"
 
 
 def _value(text: str) -> str:

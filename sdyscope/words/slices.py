@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from sdyscope.facts.slices import BlockRule, DeviceSet, Slice, Unplaced
 from sdyscope.values.placement import Digits
+from sdyscope.words.counts import few
 
 #: So many devices are listed one by one.
 _LISTED: Final = 8
@@ -43,6 +44,12 @@ def devices_text(devices: DeviceSet) -> str:
     if in_a_row:
         run = f"{what}s {devices.first}-{devices.first + devices.repeats[-1][0] - 1}"
     return run + "".join(f" (+{apart:,} x{times:,})" for times, apart in reversed(outer))
+
+
+def order_text(order: Sequence[int]) -> str:
+    """That devices are numbered by position in their mesh, and which is at each position."""
+    numbers = few([f"{number:,}" for number in order], 2 * _LISTED)
+    return f"device: a position in the mesh, whose devices are JAX's {numbers}"
 
 
 def slice_text(part: Slice) -> str:

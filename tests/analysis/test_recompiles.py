@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import json
+from fnmatch import fnmatchcase
 
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.analysis.recompiles import recompiles
 from sdyscope.facts.program import Program
 from sdyscope.facts.recorded import SCHEMA, read_record
 from sdyscope.inspection import Inspection
+from sdyscope.words.recompiles import cause
 
 
-def _again(folder, runs):
-    """What is compiled again of a function that was called with arguments by versions of JAX."""
+def _again(folder, runs, functions=(jnp.sin, jnp.sin)):
+    """What is compiled again of a function that was called with arguments by versions of JAX.
+
+    Args:
+        folder: where to record it.
+        runs: the argument of each call, and the version.
+        functions: what the function is in each of them, by a static argument.
+    """
     programs = []
     (folder / "processes").mkdir()
     (folder / "modules").mkdir()
     for number, (argument, version) in enumerate(runs, 1):
-        program = Inspection(Program(f"f.{number}", jax.jit(jnp.sin), (argument,)), ("shardy",))
+        jitted = jax.jit(functions[number - 1])
+        program = Inspection(Program(f"f.{number}", jitted, (argument,)), ("shardy",))
         (folder / "modules" / f"m{number}.mlir").write_text(program.lowered["shardy"].text())
         type_ = f"f32[{','.join(map(str, argument.shape))}]"
         process = {
@@ -51,10 +60,44 @@ def test_what_another_jax_compiles_is_not_compiled_again(second, expected, tmp_p
 
 def test_what_is_left_open_on_two_meshes_did_not_change(tmp_path):
     """The result was said to be "without a sharding, then without a sharding"."""
+    meshes = [
+        AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(names))
+        for sizes, names in (((8,), ("x",)), ((4, 2), ("x", "y")))
+    ]
     arguments = [
-        jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(AbstractMesh(*mesh), P("x")))
-        for mesh in (((8,), ("x",)), ((4, 2), ("x", "y")))
+        jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, P("x")))
+        for mesh in meshes
     ]
     (again,) = _again(tmp_path, [(argument, "0.9.0") for argument in arguments])
     assert [(change.kind, change.moved) for change in again.arguments] == [("argument", True)]
     assert again.meshes
+
+
+MESH = AbstractMesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+PLACED = NamedSharding(MESH, P("x"))
+
+
+def constrained(spec):
+    return lambda v: jax.lax.with_sharding_constraint(v * 2, NamedSharding(MESH, spec))
+
+
+@pytest.mark.parametrize(
+    ("functions", "text"),
+    [
+        (
+            (constrained(P("x")), constrained(P("y"))),
+            'sharding of sdy.sharding_constraint* was <@mesh, [{"x"}]>, then <@mesh, [{"y"}]>',
+        ),
+        ((constrained(P("x")), lambda v: v * 2), "other ops*: func.return where f.1 has sdy.*"),
+        (
+            (lambda v: jnp.sin(v) - v, lambda v: v - jnp.sin(v)),
+            "operands of stablehlo.subtract* were %*, v, then v, %*",
+        ),
+        ((jnp.sin, jnp.sin), "only source lines differ"),
+    ],
+)
+def test_constraints_and_operands_are_no_source_lines(functions, text, tmp_path):
+    """A static argument that chose a sharding was said to change source lines alone."""
+    argument = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=PLACED)
+    again = _again(tmp_path, [(argument, "0.9.0")] * 2, functions)
+    assert fnmatchcase(cause(again), text.replace("[", "[[]"))

@@ -95,7 +95,7 @@ def test_measured_beside_rates_of_another_trace(sdyscope, traces):
 def test_without_a_mesh_axes_are_not_known(sdyscope, traces):
     done = sdyscope("profile", traces[0])
     assert done.status == 0
-    assert "no mesh is known to name axes of" in done.out
+    assert "no mesh is known whose axes could be named" in done.out
     assert sdyscope("profile", traces[0], "--strict").status == 1
 
 

@@ -275,6 +275,26 @@ def test_slices_of_a_constraint_say_where_it_is(sdyscope, program):
     assert constraint["source"]["file"].endswith("shown_program.py")
 
 
+def test_slices_say_which_devices_the_positions_of_a_mesh_are(sdyscope, tmp_path):
+    """Where the program has its devices in another order than that of their numbers."""
+    (tmp_path / "permuted.py").write_text(
+        textwrap.dedent("""
+        import jax
+        import numpy as np
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+        from sdyscope import Program
+
+        def program():
+            mesh = Mesh(np.array(jax.devices())[[7, 1, 2, 3, 4, 5, 6, 0]], ("data",))
+            x = jax.ShapeDtypeStruct((8,), "float32", sharding=NamedSharding(mesh, P("data")))
+            return Program("permuted", jax.jit(lambda x: x * 2), (x,))
+        """)
+    )
+    done = sdyscope("show", f"{tmp_path}/permuted.py:program", "--slices", columns=200)
+    assert "device 0 holds x[0:1]\n" in done.out
+    assert "whose devices are JAX's 7, 1, 2, 3, 4, 5, 6, 0\n" in done.out
+
+
 @pytest.mark.skipif(
     compat.version_tuple()[:2] < (0, 9), reason="JAX 0.7 can't trace a shard_map over some axes"
 )

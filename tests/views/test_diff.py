@@ -67,6 +67,16 @@ def test_what_several_programs_leave_out_is_said():
     assert "Constants are not compared: the module leaves out the values." in texts
 
 
+def test_programs_whose_ops_are_not_compared_are_the_same_in_their_tensors():
+    """A run under each partitioner, in which `tanh` became `sin`, was "all the same"."""
+    (program,) = made().programs
+    document = DiffDocument(at="lowered", programs=(replace(program, ops_compared=False),) * 2)
+    (paragraph,) = diff.summary(document)
+    assert paragraph.text == "2 programs in both: all tensors the same"
+    texts = [part.text for part in diff.details(document)]
+    assert [text for text in texts if text.startswith("Ops not compared")] == texts[1:]
+
+
 @pytest.mark.parametrize(("at", "said"), [("lowered", "the same"), ("compiled", "hold the same")])
 def test_several_programs_are_the_same_in_what_was_compared_alone(at, said):
     (program,) = made().programs

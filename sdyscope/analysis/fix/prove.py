@@ -18,11 +18,11 @@ from sdyscope.analysis.run.reference import (
 )
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.edits import Numbers, NumbersVerdict
-from sdyscope.facts.execution import HostBlock, InputSource, Reference
+from sdyscope.facts.execution import HostBlock, Idle, InputSource, Reference
 from sdyscope.facts.program import Program
 from sdyscope.staged import Staged
 from sdyscope.stages.executed.execute import Runner, in_words
-from sdyscope.stages.executed.turns import idle_loops
+from sdyscope.stages.executed.turns import idle_parts
 from sdyscope.stages.lowered.inputs import concrete_arguments
 from sdyscope.values.dtypes import num_bytes
 
@@ -48,7 +48,7 @@ class Twin:
         self._failure = ""
         self._inputs: InputSource | None = None
         self._before: tuple[Any, ...] = ()
-        self._idle_loops = 0
+        self._idle = Idle()
 
     def run(self) -> str:
         """Runs the program itself, once; why it can't be, or nothing."""
@@ -71,7 +71,7 @@ class Twin:
             )
             self._results = runner.results("shardy")
             self._before = arguments_before(program, runner)
-            self._idle_loops = idle_loops(runner)
+            self._idle = idle_parts(runner)
             self._runner = runner
         except SdyscopeError as error:
             self._failure = error.message.rstrip(".")
@@ -179,7 +179,8 @@ class Twin:
             self._inputs,
             reason,
             is_simplified,
-            self._idle_loops,
+            self._idle.loops,
+            self._idle.branches,
         )
 
     def _alone(

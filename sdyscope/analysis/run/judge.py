@@ -104,7 +104,7 @@ def judge(
     first = next(iter(numerics.values()), ())
     findings += _not_finite(rows, first)
     if not missing:
-        findings += _nothing_told(first, reference)
+        findings += _nothing_told(rows, first, reference)
     # Constraints name it where no argument or result does.
     mesh = only_mesh(_meshes([row.tensor for row in rows]) or _meshes(table.tensors))
     findings += _depends_on_mesh(rows, reference, mesh)
@@ -173,24 +173,32 @@ def _depends_on_mesh(
 
 def _not_finite(rows: Sequence[ExecutedTensor], errors: Sequence[Numeric]) -> Iterator[Observation]:
     """Results with NaNs and infinities, of which nothing but that is compared."""
-    sizes = {
-        row.tensor.index: math.prod(row.tensor.shape or ())
-        for row in rows
-        if row.tensor.kind == "result"
-    }
+    sizes = _sizes(rows)
     if there := [error for error in errors if error.not_finite]:
         first = max(there, key=lambda error: error.not_finite)
         fact = NotFinite(first.not_finite, sizes[first.index], len(there) - 1)
         yield Observation("not-finite", "note", fact, first.path, "result")
 
 
-def _nothing_told(errors: Sequence[Numeric], reference: Reference) -> Iterator[Observation]:
+def _sizes(rows: Sequence[ExecutedTensor]) -> dict[int | None, int]:
+    """How many elements each result has, by its index."""
+    return {
+        row.tensor.index: math.prod(row.tensor.shape or ())
+        for row in rows
+        if row.tensor.kind == "result"
+    }
+
+
+def _nothing_told(
+    rows: Sequence[ExecutedTensor], errors: Sequence[Numeric], reference: Reference
+) -> Iterator[Observation]:
     """Results that agree as they have to: zeros, noise, and arguments that hardly change."""
+    sizes = _sizes(rows)
     noise = tuple(
         error.path for error in errors if error.is_noise or error.index in reference.noise
     )
     within = (error for error in errors if error.within and not error.is_noise)
-    agreeing = [error for error in within if element_dtype(error.dtype)]
+    agreeing = [e for e in within if element_dtype(e.dtype) and sizes[e.index]]
     zero = tuple(error.path for error in agreeing if not (error.tells or error.not_finite))
     unchanged = tuple(error.path for error in agreeing if error.hides_change)
     if zero or unchanged or noise:

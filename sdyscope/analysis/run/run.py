@@ -35,6 +35,7 @@ from sdyscope.facts.findings import (
     SEVERITIES,
     DependsOnMesh,
     Inside,
+    NeverRan,
     NothingTold,
     Observation,
     OtherNumbers,
@@ -174,7 +175,7 @@ def _ran(
         lambda outcome: _differing(outcome[1]),
         is_own=given is None,
     )
-    findings = _located(judged, lowered, runner, executions)
+    findings = [*_located(judged, lowered, runner, executions), *_never_ran(judged, runner)]
     if meshes:
         assert on_mesh is not None
         # What agrees on its own mesh may be noise that does not on others.
@@ -193,6 +194,18 @@ def _ran(
         findings = [*more_of_it, *findings]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return replace(judged, findings=tuple(findings), account=account_of(lowered))
+
+
+def _never_ran(run: Run, runner: Runner) -> Iterator[Observation]:
+    """Loops and branches that did not run, where results agree."""
+    from sdyscope.stages.executed.turns import idle_parts
+
+    if _differing(run) != 0 or not any(run.numerics.values()):
+        return
+    idle = idle_parts(runner)
+    if idle.loops or idle.branches:
+        fact = NeverRan(idle.loops, idle.branches, idle.is_known)
+        yield Observation("not-compared", "note", fact)
 
 
 def _noise_elsewhere(

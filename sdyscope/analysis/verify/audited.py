@@ -63,7 +63,7 @@ class Disagreement:
     """
 
     name: str
-    shown: str
+    shown: PathWords
     found: str
     source: SourceLocation | None = None
     unstable: bool = False

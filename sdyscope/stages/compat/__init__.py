@@ -56,6 +56,7 @@ from sdyscope.stages.compat.jitted import lowered_signature as lowered_signature
 from sdyscope.stages.compat.jitted import lowering_arguments as lowering_arguments
 from sdyscope.stages.compat.jitted import mesh_without_devices as mesh_without_devices
 from sdyscope.stages.compat.jitted import refs_named as refs_named
+from sdyscope.stages.compat.jitted import result_types_written as result_types_written
 from sdyscope.stages.compat.jitted import results as results
 from sdyscope.stages.compat.jitted import specified as specified
 from sdyscope.stages.compat.jitted import traced as traced

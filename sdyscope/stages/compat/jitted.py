@@ -15,6 +15,7 @@ from jax._src import pjit as jit_internals
 from jax._src.interpreters import pxla
 
 from sdyscope.stages.compat.jaxprs import abstract_mesh_inside
+from sdyscope.stages.compat.meshes import all_explicit, is_explicit, spec_entries
 from sdyscope.stages.compat.versions import version_tuple
 from sdyscope.stages.compile_options import CompilerOption
 from sdyscope.stages.lowered.signature import LoweringArguments, SignatureArgument, SignatureResult
@@ -172,6 +173,44 @@ def refs_named(traced: Any) -> Iterator[None]:
         yield
     finally:
         setattr(pxla, "_discharge_refs", original)  # noqa: B010
+
+
+@contextlib.contextmanager
+def result_types_written() -> Iterator[None]:
+    """Lowers on an AbstractMesh as JAX does on devices: results keep their types' Explicit axes.
+
+    Without devices JAX leaves them to the compiler, which reduces those whose types are unreduced.
+    """
+    original: Any = getattr(pxla, "_concretize_abstract_out_shardings", None)
+    if original is None:
+        yield
+        return
+    thread = threading.get_ident()
+
+    def written(shardings: Any, avals: Any, devices: Any, memory_kinds: Any) -> Any:
+        if devices is not None or threading.get_ident() != thread:
+            return original(shardings, avals, devices, memory_kinds)
+        return tuple(map(_by_type, shardings, avals, memory_kinds))
+
+    setattr(pxla, "_concretize_abstract_out_shardings", written)  # noqa: B010 - as above
+    try:
+        yield
+    finally:
+        setattr(pxla, "_concretize_abstract_out_shardings", original)  # noqa: B010
+
+
+def _by_type(asked: Any, aval: Any, memory_kind: Any) -> Any:
+    """The sharding of a result: what jit was asked for, or what its type says of Explicit axes."""
+    of_type = getattr(aval, "sharding", None)
+    if specified(asked) is not None or of_type is None or not is_explicit(of_type.mesh):
+        return asked
+    spec = of_type.spec
+    if not all_explicit(of_type.mesh):
+        free = jax.sharding.PartitionSpec.UNCONSTRAINED
+        spec = jax.sharding.PartitionSpec(
+            *(free if entry is None else entry for entry in spec_entries(spec))
+        )
+    return jax.sharding.NamedSharding(of_type.mesh, spec, memory_kind=memory_kind)
 
 
 def _with_ref_names(jaxpr: Any, discharged: Any) -> Any:

@@ -10,7 +10,7 @@ import jax
 
 from sdyscope.facts.execution import ExecutedArray
 from sdyscope.stages import compat
-from sdyscope.stages.executed.device_arrays import array_held, put
+from sdyscope.stages.executed.device_arrays import array_held, copied, put
 from sdyscope.stages.lowered.signature import SignatureArgument
 
 
@@ -70,9 +70,7 @@ class Call:
     def fresh(self) -> list[Any]:
         """The arguments of one call."""
         return [
-            jax.device_put(value, _where(value, argument), may_alias=False)
-            if argument.donated
-            else value
+            copied(value, _where(value, argument)) if argument.donated else value
             for value, argument in zip(self.values, self.given, strict=True)
         ]
 

@@ -95,6 +95,8 @@ def put(value: Any, sharding: Any) -> Any:
         value: an array, on the host or anywhere.
         sharding: where to put it, a sharding or a device.
     """
+    if _unreduced(sharding):
+        return _parts(value, sharding)
     if isinstance(sharding, jax.Device) or sharding.is_fully_addressable:
         return jax.device_put(on_host(value), sharding)
     if isinstance(value, jax.Array) and not value.is_fully_addressable:
@@ -102,6 +104,41 @@ def put(value: Any, sharding: Any) -> Any:
     host = on_host(value)
     host = host if is_key(host) else np.asarray(host)
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+
+def _parts(value: Any, sharding: Any) -> Any:
+    """Partial sums of a value, which JAX (0.10 excepted) puts nowhere: one whole, the others 0.
+
+    Of axes that a maximum or minimum is pending over, every device has the whole.
+    """
+    if isinstance(value, jax.Array) and is_unreduced(value):
+        return value
+    host = np.asarray(on_host(value))
+    kind = getattr(sharding.spec, "unreduced_kind", None)  # from JAX 0.12
+    sums = kind is None or str(kind).endswith("sum")
+    indices = _reduced(sharding).devices_indices_map(host.shape)
+    pending = [sharding.mesh.axis_names.index(axis) for axis in sharding.spec.unreduced]
+    blocks = []
+    for position, device in np.ndenumerate(sharding.mesh.devices):
+        if device in sharding.addressable_devices:
+            block = host[indices[device]]
+            is_first = not any(position[axis] for axis in pending)
+            block = block if is_first or not sums else np.zeros_like(block)
+            blocks.append(jax.device_put(block, device))
+    return jax.make_array_from_single_device_arrays(host.shape, sharding, blocks)
+
+
+def copied(array: Any, where: Any) -> Any:
+    """An array once more, in memory of its own, to be donated.
+
+    Args:
+        array: a `jax.Array`.
+        where: its sharding, or format.
+    """
+    if not is_unreduced(array):
+        return jax.device_put(array, where, may_alias=False)
+    shards = [jax.device_put(x.data, x.device, may_alias=False) for x in array.addressable_shards]
+    return jax.make_array_from_single_device_arrays(array.shape, array.sharding, shards)
 
 
 def digest(value: Any) -> str:
@@ -159,7 +196,17 @@ def array_held(
 
 def is_unreduced(array: Any) -> bool:
     """Whether devices hold partial sums of it, so that what is of one place are no replicas."""
-    return bool(getattr(getattr(array.sharding, "spec", None), "unreduced", None))
+    return _unreduced(array.sharding)
+
+
+def _unreduced(sharding: Any) -> bool:
+    return bool(getattr(getattr(sharding, "spec", None), "unreduced", None))
+
+
+def _reduced(sharding: Any) -> Any:
+    """A sharding without what is pending, of which alone JAX lists blocks."""
+    spec = jax.sharding.PartitionSpec(*compat.spec_entries(sharding.spec))
+    return jax.sharding.NamedSharding(sharding.mesh, spec)
 
 
 def _located(array: Any) -> Iterator[tuple[Any, tuple[slice, ...], int]]:
@@ -168,10 +215,7 @@ def _located(array: Any) -> Iterator[tuple[Any, tuple[slice, ...], int]]:
         for shard in array.addressable_shards:
             yield shard, shard.index, shard.replica_id
         return
-    # JAX lists no blocks of partial sums: they are those that it would have when it is reduced.
-    reduced = jax.sharding.PartitionSpec(*compat.spec_entries(array.sharding.spec))
-    sharding = jax.sharding.NamedSharding(array.sharding.mesh, reduced)
-    indices = sharding.devices_indices_map(array.shape)
+    indices = _reduced(array.sharding).devices_indices_map(array.shape)
     replicas: Counter[str] = Counter()
     for shard in array.addressable_shards:
         index = indices[shard.device]

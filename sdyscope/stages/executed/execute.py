@@ -80,6 +80,7 @@ class Runner:
         function: what computes the results that the program should have, to compare with; None to
             compare with the program's own jaxpr.
         values: flat values for the arguments; None to ask the program, or to make some.
+        under: under which partitioners it is to run, where no modules are given.
         traces: folder for a profiler's trace under each partitioner; None to make none.
 
     Raises:
@@ -101,6 +102,7 @@ class Runner:
         function: Callable[..., Any] | None = None,
         values: Sequence[Any] | None = None,
         traces: Path | None = None,
+        under: Sequence[Partitioner] = (),
     ) -> None:
         self.traces = traces
         self.program, self.group = program, group
@@ -112,6 +114,8 @@ class Runner:
         self.steps = steps
         self.notify = notify or _silent
         self._modules = dict(modules or {})
+        #: Those asked for come first: what these refuse is said.
+        self._under = (*dict.fromkeys((*(under or self._modules), *get_args(Partitioner))),)
         self._executables: dict[Partitioner, tuple[Any, float]] = {}
         #: Whether XLA simplifies the algebra of what is compiled for one device. Its simplifier has
         #: bugs: with it the blocks of a shard_map, one behind the other, can be something else.
@@ -200,11 +204,11 @@ class Runner:
         platforms = dict.fromkeys(("cpu", compat.lowering_platform(devices[0])))
         refused: CompilerError | None = None
         for platform in platforms:
-            for partitioner in get_args(Partitioner):
+            for partitioner in self._under:
                 try:
                     return lower(self.traced, partitioner, (platform,))
                 except CompilerError as error:
-                    refused = error
+                    refused = refused or error
         assert refused is not None
         raise refused
 
@@ -568,6 +572,7 @@ class Runner:
             notify=self.notify,
             group=self.group,
             values=self.values,
+            under=self._under,
         )
         if at_most is not None and len(runner.devices) > at_most:
             raise TargetError(f"It runs on {len(runner.devices):,} devices there, too.")

@@ -93,7 +93,7 @@ def _check_like(results: Any, traced: Any, program: Program, name: str) -> None:
     """Checks that results have the structure, shapes and dtypes of the program's."""
     own = jax.tree_util.tree_flatten_with_path(traced.out_info)[0]
     its = jax.tree_util.tree_flatten_with_path(results)[0]
-    hint = f"It returns what {program.name} returns: the same structure, shapes and dtypes."
+    hint = f"It must return what {program.name} returns: the same structure, shapes and dtypes."
 
     def path(keys: Any) -> str:
         return f"result{jax.tree_util.keystr(keys)}"

@@ -1,36 +1,39 @@
-"""How often loops run whose length the values decide: a comparison says nothing of idle ones.
+"""How often loops and branches run, as the values decide: idle ones are not compared.
 
-The program is evaluated on one device with a count beside each such loop. What has none inside is
-bound as it is.
+The program is evaluated on one device with a count beside each. What has none inside is bound as it
+is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax.extend import core
 
+from sdyscope.facts.execution import Idle
 from sdyscope.stages import compat
 from sdyscope.stages.executed.execute import Runner
 from sdyscope.stages.executed.inside import bound, called_jaxpr
 from sdyscope.stages.executed.one_device import unsharded_jaxpr
 
+_Part: TypeAlias = Literal["loop", "branch"]
 
-def idle_loops(runner: Runner) -> int:
-    """How many loops whose length the values decide are not known to run on a program's values.
 
-    A loop in a function is counted once for each call of it.
+def idle_parts(runner: Runner) -> Idle:
+    """Which loops and branches, as the values decide, are not known to run on a program's values.
+
+    One in a function is counted once for each call of it. A branch that computes nothing is none.
 
     Args:
         runner: the program and its values.
     """
     closed = unsharded_jaxpr(runner.traced)
-    count = _loops(closed)
-    if not count:
-        return 0
+    parts = _parts(closed)
+    if not parts:
+        return Idle()
 
     def function(*values: Any) -> list[Any]:
         return [jnp.stack(_evaluated(closed.jaxpr, closed.consts, values)[1])]
@@ -38,31 +41,37 @@ def idle_loops(runner: Runner) -> int:
     try:
         (turns,), _ = runner.on_one_device(function)
     except Exception:  # JAX and XLA raise every kind of error
-        return count
-    return int((turns == 0).sum())
+        return Idle(parts.count("loop"), parts.count("branch"), is_known=False)
+    idle = [part for part, count in zip(parts, turns, strict=True) if not count]
+    return Idle(idle.count("loop"), idle.count("branch"))
 
 
-def _loops(jaxpr: Any) -> int:
-    """How many such loops there are in a jaxpr, in the order of ``_evaluated``."""
-    return sum(map(_loops_in, getattr(jaxpr, "jaxpr", jaxpr).eqns))
+def _parts(jaxpr: Any) -> list[_Part]:
+    """The loops and branches in a jaxpr, in the order of ``_evaluated``."""
+    return [part for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns for part in _parts_in(eqn)]
 
 
-def _loops_in(equation: Any) -> int:
+def _parts_in(equation: Any) -> list[_Part]:
     match equation.primitive.name:
         case "while":
-            return 1 + _loops(equation.params["body_jaxpr"])
+            return ["loop", *_parts(equation.params["body_jaxpr"])]
         case "scan":
-            return _loops(equation.params["jaxpr"])
+            return _parts(equation.params["jaxpr"])
         case "cond":
-            return sum(map(_loops, equation.params["branches"]))
+            return [part for branch in equation.params["branches"] for part in _branch(branch)]
     called = called_jaxpr(equation)
-    return 0 if called is None else _loops(called)
+    return [] if called is None else _parts(called)
+
+
+def _branch(branch: Any) -> list[_Part]:
+    """A branch, if it computes anything, and what is inside."""
+    return ["branch", *_parts(branch)] if branch.jaxpr.eqns else []
 
 
 def _evaluated(
     jaxpr: Any, consts: Sequence[Any], values: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
-    """What a jaxpr makes of values, and how often each of its loops runs."""
+    """What a jaxpr makes of values, and how often each of its parts runs."""
     there = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *values), strict=True))
     turns: list[Any] = []
 
@@ -71,7 +80,7 @@ def _evaluated(
 
     for equation in jaxpr.eqns:
         inputs = [read(atom) for atom in equation.invars]
-        if _loops_in(equation):
+        if _parts_in(equation):
             outputs, more = _entered(equation, inputs)
             turns += more
         else:
@@ -108,7 +117,7 @@ def _while(params: Any, inputs: list[Any]) -> tuple[Sequence[Any], list[Any]]:
             *(before + each for before, each in zip(inner, more, strict=True)),
         ]
 
-    nothing = [jnp.int32(0)] * (1 + _loops(body))
+    nothing = [jnp.int32(0)] * (1 + len(_parts(body)))
     outputs, turns = jax.lax.while_loop(goes_on, turned, (inputs[last:], nothing))
     return outputs, turns
 
@@ -135,15 +144,15 @@ def _scan(params: Any, inputs: list[Any]) -> tuple[Sequence[Any], list[Any]]:
 
 def _cond(branches: Sequence[Any], inputs: list[Any]) -> tuple[Sequence[Any], list[Any]]:
     chosen, *operands = inputs
-    counts = [*map(_loops, branches)]
+    counts = [len(_branch(branch)) for branch in branches]
 
     def taken(number: int) -> Any:
         def function(*values: Any) -> Any:
             branch = branches[number]
             results, own = _evaluated(branch.jaxpr, branch.consts, values)
             before, after = sum(counts[:number]), sum(counts[number + 1 :])
-            nothing = jnp.int32(0)
-            return results, [*[nothing] * before, *own, *[nothing] * after]
+            nothing, once = jnp.int32(0), [jnp.int32(1)] if branch.jaxpr.eqns else []
+            return results, [*[nothing] * before, *once, *own, *[nothing] * after]
 
         return function
 

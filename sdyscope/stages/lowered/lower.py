@@ -354,7 +354,11 @@ def _lower(
             hint="Give def_partition both, and the Program the function that jax.jit returned.",
         )
     try:
-        with compat.partitioner(partitioner), compat.refs_named(traced):
+        with (
+            compat.partitioner(partitioner),
+            compat.refs_named(traced),
+            compat.result_types_written(),
+        ):
             chosen = None if platforms is None else tuple(platforms)
             lowered = _for_devices(traced, chosen, devices)
             if compat.lowering_arguments(lowered).num_devices > 1:

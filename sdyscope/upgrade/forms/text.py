@@ -375,7 +375,8 @@ def bisected(bisection: Bisection, *, everything: bool = False) -> Iterator[_Par
     compiled = (
         f"; {counted(bisection.compiles, 'compile')}" if bisection.across == "commits" else ""
     )
-    yield Paragraph(f"{bisection.good.label}: good; {judged}{compiled}:", "muted")
+    colon = ":" if bisection.evaluations else ""
+    yield Paragraph(f"{bisection.good.label}: good; {judged}{compiled}{colon}", "muted")
     for evaluated in bisection.evaluations:
         yield Paragraph(evaluation_text(evaluated), "muted", 2, 2)
 

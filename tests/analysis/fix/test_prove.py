@@ -116,3 +116,15 @@ def test_results_that_rest_on_a_loop_that_did_not_run_prove_nothing_of_it():
     assert tone == "warning"
     given = numbers(inputs=lambda: ((jnp.ones(8), jnp.array([3, 0], jnp.int32)), {}))
     assert (given.verdict, given.idle_loops, given.is_right) == ("same", 0, True)
+
+
+@pytest.mark.compiles
+def test_results_that_rest_on_a_branch_that_was_not_taken_prove_nothing_of_it():
+    def chosen(x, which):
+        return jax.lax.cond(which[0] > 0, jnp.sin, jnp.cos, x)
+
+    arguments = (jax.ShapeDtypeStruct((8,), jnp.float32), jax.ShapeDtypeStruct((2,), jnp.int32))
+    inspected = Inspection(Program("chosen", jax.jit(chosen), arguments), ("shardy",))
+    numbers = Twin(inspected).against(inspected)
+    assert (numbers.verdict, numbers.idle_branches, numbers.is_right) == ("same", 1, False)
+    assert "; 1 branch did not run on these inputs" in numbers_text(numbers)[0]

@@ -51,6 +51,22 @@ ENTRY main {{
     assert texts(hlo, ops) == {0: [[""]], 1: [[halves]], 2: [[halves]]}
 
 
+def test_a_callback_without_results_has_no_layout():
+    """XLA writes one sharding for its empty tuple."""
+    hlo = f"""
+HloModule step
+
+ENTRY main {{
+  x = f32[8] parameter(0), {HALVES}
+  said = () custom-call(x), custom_call_target="callback", sharding={{{{maximal device=0}}}},
+    metadata={{op_name="audit0."}}
+  ROOT y = f32[8] negate(x), {HALVES}, metadata={{op_name="audit1."}}
+}}
+"""
+    ops = [op("stablehlo.custom_call"), op("stablehlo.negate", "8xf32", operands=[(9, 0, 0)])]
+    assert texts(hlo, ops)[1] == [["{devices=[2]<=[2]}"]]
+
+
 def test_constants_that_could_be_either_operand_are_left_out():
     """Which of the two is which is not known where the order says nothing."""
     hlo = f"""

@@ -98,6 +98,23 @@ def test_partial_sums_run_and_are_not_compared():
     assert {shard.replica_id for shard in execution.arrays[-1].shards} == set(range(8))
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 9), reason="einsum has no unreduced out_sharding")
+def test_partial_sums_are_taken_and_donated():
+    kinds = (jax.sharding.AxisType.Explicit,) * 2
+    mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"), axis_types=kinds)
+    pending = NamedSharding(mesh, P("model", None, unreduced={"data"}))
+    total = jax.ShapeDtypeStruct((16, 4), jnp.float32, sharding=pending)
+    reduced = jax.ShapeDtypeStruct((16, 4), jnp.float32, sharding=on(mesh, "model", None))
+
+    def step(total, x):
+        return total + total, jax.sharding.reshard(total, on(mesh, "model", None)) + x
+
+    fun = jax.jit(step, donate_argnums=0)
+    ran = inspect(fun, total, reduced, partitioners=["shardy"]).run(steps=1)
+    assert ran.executions["shardy"].failure == ""
+    assert [numeric.within for numeric in ran.numerics["shardy"]] == [True]
+
+
 def test_each_device_of_a_mesh_in_its_own_order_holds_its_block():
     mesh = jax.sharding.Mesh(np.array(DEVICES[::-1]).reshape(4, 2), ("data", "model"))
     fun = jax.jit(lambda x: x * 2, out_shardings=on(mesh, "model", "data"))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.custom_partitioning import custom_partitioning
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from programs import AUTO, EXPLICIT, PROGRAMS, array, constrain
 
@@ -218,6 +218,36 @@ def test_callbacks_are_lowered_for_devices_that_are_not_there():
     lowered = lower(program, "shardy")
     assert "callback" in lowered.text()
     assert lowered.num_devices == array((8,), "data").sharding.mesh.size
+
+
+@pytest.mark.skipif(compat.version_tuple() < (0, 9), reason="Explicit axes need devices")
+@pytest.mark.parametrize("partitioner", BOTH)
+@pytest.mark.parametrize("of_model", [AxisType.Explicit, AxisType.Auto])
+def test_results_keep_the_explicit_axes_of_their_types_as_on_devices(partitioner, of_model):
+    kinds = (AxisType.Explicit, of_model)
+    abstract = AbstractMesh((4, 2), ("data", "model"), axis_types=kinds)
+    devices = np.array(jax.devices("cpu")[:8]).reshape(4, 2)
+
+    def text(mesh):
+        jitted = jax.jit(lambda x: (x * 2, x.sum(1)))
+        return lower(
+            Program("step", jitted, (array((8, 4), "data", mesh=mesh),)), partitioner
+        ).text(debug_info=False)
+
+    on_devices = text(jax.sharding.Mesh(devices, abstract.axis_names, axis_types=kinds))
+    assert text(abstract) == on_devices
+    assert "sharding" in on_devices.partition("->")[2].partition("{\n")[0]
+
+
+@pytest.mark.skipif(compat.version_tuple() < (0, 9), reason="einsum has no unreduced out_sharding")
+def test_an_unreduced_result_stays_so_without_devices():
+    sharding = NamedSharding(EXPLICIT, P(None, None, unreduced={"data"}))
+    jitted = jax.jit(lambda x, y: jnp.einsum("ab,bc->ac", x, y, out_sharding=sharding))
+    args = (array((4, 8), None, "data", mesh=EXPLICIT), array((8, 4), "data", mesh=EXPLICIT))
+    inspection = Inspection(Program("unreduced", jitted, args), partitioners=["shardy"])
+    (result,) = [t for t in inspection.tensors.tensors if t.kind == "result"]
+    assert 'unreduced={"data"}' in result.lowered["shardy"].text
+    assert inspection.collectives().collectives == ()
 
 
 def test_unreduced_results_are_not_for_gspmd():
