@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Container, Sequence
+from functools import cached_property, partial
 from typing import Final
 
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.op_kinds import BRANCHES
+from sdyscope.walk import reached
 
 #: The op of a `shard_map`, without its dialect.
 SHARD_MAP: Final = "manual_computation"
@@ -61,6 +62,28 @@ class Boundaries:
         taken = [(inner.id, 0) for inner in self.graph.children(op) if inner.is_argument]
         loops = [inner.id for inner in self.graph.inside([op]) if inner.id in self.carries]
         return [*taken, *(carry for loop in loops for carry in self.carries[loop])]
+
+    @cached_property
+    def capturing(self) -> frozenset[int]:
+        """The ops in branches that take a tensor from outside of them."""
+        capturing = set[int]()
+        for around in self.graph.operations():
+            if around.kind in BRANCHES:
+                inside = {op.id: op for op in self.graph.inside([around])}
+                for op in inside.values():
+                    given = [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
+                    for producer, result in reached(given, partial(self._given, inside)):
+                        maker = self.graph.ops[producer]
+                        if producer not in inside and maker.types[result].shape:
+                            capturing.add(op.id)
+        return frozenset(capturing)
+
+    def _given(self, inside: Container[int], value: ValueId) -> list[ValueId]:
+        """What the calls among some ops give a function as an argument of it."""
+        op = self.graph.ops[value[0]]
+        calls = self.graph.callers(op.function) if op.id in inside and op.is_argument else []
+        given = (self.graph.operand(call, op.argument) for call in calls if call.id in inside)
+        return [each for each in given if each is not None]
 
     @cached_property
     def manual_axes(self) -> dict[int, frozenset[str]]:

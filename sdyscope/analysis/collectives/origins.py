@@ -48,7 +48,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.facts.origins import NOBODY, CollectiveOrigin, NotFound
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph
-from sdyscope.graph.op_kinds import BARRIERS
+from sdyscope.graph.op_kinds import BARRIERS, BRANCHES
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import line_of
@@ -124,7 +124,8 @@ class _Search:
             transfer = self.communications.for_maker(transfer)
         part, origin = transfer.part, self.origin(transfer)
         is_rivalled = followed != transfer.ops and self.is_rivalled(origin, transfer, followed)
-        if (is_between or is_rivalled) and origin.kind != "unknown":
+        is_doubtful = is_between or is_rivalled or self.is_captured(transfer)
+        if is_doubtful and origin.kind not in ("unknown", "program"):
             origin = replace(origin, uncertain=True)
         if part.is_followed and origin.kind != "unknown":
             origin = replace(origin, followed=True)
@@ -231,6 +232,16 @@ class _Search:
         places = {(*scope_at(op), op.source) for op in reaching}
         own = (origin.scope, origin.op, origin.source)
         return own in places and {(*scope_at(op), op.source) for op in giving or reaching} != {own}
+
+    def is_captured(self, transfer: Transfer) -> bool:
+        """Whether it is for branches, or an op in one that takes something from outside of that.
+
+        GSPMD may shard that otherwise there, which is not recorded.
+        """
+        if self.decided.propagated.partitioner != "gspmd":
+            return False
+        capturing = self.around.boundaries.capturing
+        return any(op.kind in BRANCHES or op.id in capturing for op in transfer.ops)
 
     def is_moved_by_maker(self, transfer: Transfer) -> bool:
         """Whether an op moved its own result, as what it is given or gives has it.

@@ -218,3 +218,19 @@ def test_of_what_a_loop_carries_it_is_what_the_op_takes(partitioner: Any) -> Non
     assert moved
     for origin in moved:
         assert origin.value == "p['o']", origin_text(origin)
+
+
+def test_what_gspmd_takes_into_a_branch_otherwise_is_uncertain() -> None:
+    """It moves `c` before the branches, to what the constraint says of its transpose."""
+
+    def step(flag: Any, c: Any, w: Any) -> Any:
+        def turned(c: Any) -> Any:
+            return jax.lax.with_sharding_constraint(c.T, in_cube("b", "c"))
+
+        return jax.lax.cond(flag, turned, lambda c: c @ w, c)
+
+    flag = jax.ShapeDtypeStruct((), jnp.bool_)
+    arguments = flag, cubed((16, 16), "c", "a"), cubed((16, 16), None, "b")
+    parts = parts_of(of_cube(jax.jit(step), *arguments, partitioner="gspmd"))
+    assert {each.kind for each, _, _ in parts} >= {"all-reduce", "collective-permute"}
+    assert all(origin.uncertain for _, _, origin in parts)
