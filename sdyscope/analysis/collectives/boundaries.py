@@ -25,6 +25,7 @@ class Boundaries:
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
         self._within: dict[int, frozenset[int]] = {}
+        self._capturing: dict[int, frozenset[int]] = {}
 
     @cached_property
     def invariant(self) -> set[ValueId]:
@@ -63,20 +64,18 @@ class Boundaries:
         loops = [inner.id for inner in self.graph.inside([op]) if inner.id in self.carries]
         return [*taken, *(carry for loop in loops for carry in self.carries[loop])]
 
-    @cached_property
-    def capturing(self) -> frozenset[int]:
+    def capturing(self, around: Op) -> frozenset[int]:
         """The ops in branches that take a tensor from outside of them."""
-        capturing = set[int]()
-        for around in self.graph.operations():
-            if around.kind in BRANCHES:
-                inside = {op.id: op for op in self.graph.inside([around])}
-                for op in inside.values():
-                    given = [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
-                    for producer, result in reached(given, partial(self._given, inside)):
-                        maker = self.graph.ops[producer]
-                        if producer not in inside and maker.types[result].shape:
-                            capturing.add(op.id)
-        return frozenset(capturing)
+        if around.id not in self._capturing:
+            inside = {op.id for op in self.graph.inside([around])}
+            given = partial(self._given, inside)
+            self._capturing[around.id] = frozenset(
+                op
+                for op in inside
+                for producer, _ in reached(self.graph.operand_values[op], given)
+                if producer not in inside
+            )
+        return self._capturing[around.id]
 
     def _given(self, inside: Container[int], value: ValueId) -> list[ValueId]:
         """What the calls among some ops give a function as an argument of it."""

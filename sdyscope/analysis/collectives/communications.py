@@ -68,7 +68,8 @@ class Communications:
         values = self.values(part)
         if part.named_after == "value":
             part = replace(part, tags=tuple(self._entering(path, values) for path in part.tags))
-            part = replace(part, tags=self._before_products(part, values))
+            if tags := self._before_products(part, values):
+                part = replace(part, tags=tags, result=None)
         return self._transfer(collective, part, values)
 
     def for_maker(self, transfer: Transfer) -> Transfer:
@@ -200,9 +201,12 @@ class Communications:
     ) -> tuple[tuple[int, ...], ...]:
         """The ops that a value is for; where these take what a product makes of it, the product.
 
-        XLA leaves batched products without a name, which it writes as other ones.
+        So where the program returns that. XLA leaves batched products without a name, which it
+        writes as other ones.
         """
         taken = set(self.around.operands(*self._ops(part.tags)))
+        if part.result is not None and part.result in self.graph.returned:
+            taken.add(self.graph.returned[part.result])
         if not taken.isdisjoint(values):
             return part.tags
         products = {

@@ -48,7 +48,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.facts.origins import NOBODY, CollectiveOrigin, NotFound
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph
-from sdyscope.graph.op_kinds import BARRIERS, BRANCHES
+from sdyscope.graph.op_kinds import BARRIERS
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import line_of
@@ -236,12 +236,14 @@ class _Search:
     def is_captured(self, transfer: Transfer) -> bool:
         """Whether it is for branches, or an op in one that takes something from outside of that.
 
-        GSPMD may shard that otherwise there, which is not recorded.
+        So far as GSPMD shards that otherwise there, which no value of the program says.
         """
-        if self.decided.propagated.partitioner != "gspmd":
-            return False
-        capturing = self.around.boundaries.capturing
-        return any(op.kind in BRANCHES or op.id in capturing for op in transfer.ops)
+        within = self.around.boundaries.capturing
+        return any(
+            op is around or op.id in within(around)
+            for around in self.decided.taking_otherwise
+            for op in transfer.ops
+        )
 
     def is_moved_by_maker(self, transfer: Transfer) -> bool:
         """Whether an op moved its own result, as what it is given or gives has it.
@@ -381,9 +383,7 @@ class _Search:
             return self.reduction(reduced, transfer) or self.unknown(transfer, reduced)
         is_moved = transfer.is_gather or transfer.is_permutation
         if is_moved and self.is_cut_by_xla(ops, transfer):
-            before = self.moved_before(ops, transfer)
-            before = before or self.exchanged_before(ops, transfer, None)
-            return before or origin_at("split", ops[0])
+            return self.moved_or_exchanged_before(ops, transfer) or origin_at("split", ops[0])
         return None
 
     def nearest(
@@ -472,7 +472,8 @@ class _Search:
                 together=self.origins.together(sharded, axes, calls, instead),
                 may_split=kind in SPLIT
                 and (self.around.is_torn(op, axes) or self.around.may_be_torn(op, axes, calls)),
-                uncertain=bool(steps) and not self.fits.makes(op, transfer),
+                # Further away what makes a block as large is one of many.
+                uncertain=steps > 1 or (steps == 1 and not self.fits.makes(op, transfer)),
             )
         return None
 
@@ -633,7 +634,10 @@ class _Search:
         kind, axes, calls = kind_of(op), transfer.axes, transfer.calls
         if kind == "concatenate":
             # What makes its pieces was followed to, not the op.
-            return self.fits.is_joined(op, transfer)
+            is_piece = transfer.part.single and not any(
+                map(self.is_constant, self.around.operands(op))
+            )
+            return not is_piece and self.fits.is_joined(op, transfer)
         if kind not in REMADE or op not in transfer.makers:
             return False
         if kind == "gather":
@@ -737,10 +741,7 @@ class _Search:
         part = transfer.part
         if part.named_after == "nothing":
             return None
-        # What is around what an op takes is not what XLA moves for the op.
-        before = self.moved_before(ops, transfer, only=part.is_followed) or self.exchanged_before(
-            ops, transfer, transfer.values if part.is_followed else None
-        )
+        before = self.moved_or_exchanged_before(ops, transfer)
         if before is None and (needs := self.constrained_before(ops, transfer)):
             return self.of_needs(needs, 0, ops, transfer)
         if before is None and part.named_after == "value":
@@ -913,6 +914,10 @@ class _Search:
             and any(each.value in values for each, _ in needs)
         ):
             return True
+        # What has no name may be any that fits as well, where none fits as it is.
+        fitting = [each.value for each, misfit in needs if 1 < misfit <= dict(needs)[need]]
+        if part.named_after == "nothing" and len(set(fitting)) > 1:
+            return True
         # A barrier gives many values: it may be any that fits, if it is not known by what it takes.
         if any(op.kind in BARRIERS for op in ops):
             return any(
@@ -929,8 +934,13 @@ class _Search:
         return is_after_taker and any(op.id == need.value[0] and len(op.types) > 1 for op in ops)
 
     def is_constant(self, value: ValueId) -> bool:
-        """Whether a value is a constant, in any form: each device makes its own block of it."""
-        return self.graph.ops[self.origins.names.source(value)[0]].mnemonic == "constant"
+        """Whether a value is a constant, in any form: each device makes its own block of it.
+
+        What a loop carries only begins as one.
+        """
+        names = self.origins.names
+        is_one = self.graph.ops[names.source(value)[0]].mnemonic == "constant"
+        return is_one and not names.is_carried(value)
 
     def may_be(self, need: Need, ops: Sequence[Op], transfer: Transfer) -> bool:
         """Whether a value can be what XLA moves for one of some ops.
@@ -1095,13 +1105,26 @@ class _Search:
         # What has these axes besides goes on with others, which are not known.
         return replace(origin, after=None) if origin and is_across else origin
 
+    def moved_or_exchanged_before(
+        self, ops: Sequence[Op], transfer: Transfer
+    ) -> CollectiveOrigin | None:
+        """As ``moved_before``, or ``exchanged_before``: what was followed to ops is no other value.
+
+        What is around what an op takes is not what XLA moves for the op.
+        """
+        is_followed = transfer.part.is_followed
+        return self.moved_before(ops, transfer, only=is_followed) or self.exchanged_before(
+            ops, transfer, transfer.values if is_followed else None
+        )
+
     def exchanged_before(
         self, ops: Sequence[Op], transfer: Transfer, values: Container[ValueId] | None
     ) -> CollectiveOrigin | None:
         """As ``exchanged``, of whatever is needed around ops, or of some values."""
+        needs = self.needs(ops, self.around.every_axis)
         exchanged = (
             self.exchanged(need, transfer)
-            for need in self.needs(ops, self.around.every_axis)
+            for need in sorted(needs, key=lambda need: need.value not in transfer.values)
             if values is None or need.value in values
         )
         return next((each for each in exchanged if each is not None), None)

@@ -605,3 +605,45 @@ def test_what_was_followed_to_an_op_is_what_that_takes_be_it_moved_before() -> N
     parts = parts_of(collectives_of(jax.jit(step), x, w, abstract((40, 16), "data", "model")))
     (origin,) = of_kind(parts, "all-to-all")
     assert (origin.value, origin.op, origin.uncertain) == ("w", "dot_general", False)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_was_followed_to_a_product_that_xla_splits_is_not_its_other_operand(
+    partitioner: Any,
+) -> None:
+    """Both operands have axes elsewhere than the result, and are gathered over idle ones (0.12)."""
+
+    def step(g: Any, x: Any, w: Any, back: Any) -> Any:
+        v = jnp.einsum("bsd,dhk->bshk", x, w)
+        v = jnp.tanh(jax.lax.with_sharding_constraint(v, in_cube("a", None, "b")))
+        o = jnp.einsum("bsd,hkd->bshk", g, back)
+        y = jnp.einsum("bshk,bthk->bhst", o, v)
+        return jax.lax.with_sharding_constraint(y, in_cube("a", None, "b"))
+
+    arguments = (
+        cubed((8, 16, 32), "a", "b"),
+        cubed((8, 16, 32), "a"),
+        cubed((32, 8, 8), None, "b"),
+        cubed((8, 8, 32), "b"),
+    )
+    parts = parts_of(of_cube(jax.jit(step), *arguments, partitioner=partitioner))
+    whole = [
+        origin.value
+        for each, part, origin in parts
+        if each.kind == "all-gather" and part.shape.leaves[0].dimensions == (4, 16, 8, 8)
+    ]
+    assert whole == ["tanh"]
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_a_product_takes_whose_result_is_returned_is_for_that(partitioner: Any) -> None:
+    """XLA leaves batched products without a name; JAX 0.12's names the move after its maker."""
+
+    def step(x: Any, w: Any, scale: Any) -> Any:
+        y = jnp.einsum("etf,efd->etd", x, w)
+        y = jax.lax.with_sharding_constraint(y, in_cube("a"))
+        return jax.lax.with_sharding_constraint(jnp.einsum("etd,te->td", y, scale), in_cube("a"))
+
+    arguments = cubed((8, 64, 32), "a"), cubed((8, 32, 32), "a", "b"), cubed((64, 8), "a")
+    parts = parts_of(of_cube(jax.jit(step), *arguments, partitioner=partitioner))
+    assert {origin.scope for origin in of_kind(parts, "collective-permute")} == {"etd,te->td"}
