@@ -23,6 +23,7 @@ from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.op_kinds import is_elementwise
+from sdyscope.walk import reached
 
 #: Ops of which XLA chooses how to make their result, by what it is made of.
 REMADE: Final = PRODUCTS | {"gather", "reduce", "scatter", "sort"}
@@ -106,9 +107,23 @@ class Communications:
         return self._transfer(transfer.collective, part, values)
 
     def users(self, transfer: Transfer) -> list[Op]:
-        """The ops that take the argument of the program that a tensor is."""
+        """The ops that take the argument of the program that a tensor is.
+
+        Of what becomes a result of the program, those that make that of it, if there are such.
+        """
         argument = self.around.argument(transfer.part.argument)
-        return [] if argument is None else [op for op, _ in self.graph.uses(*argument)]
+        users = [] if argument is None else [op for op, _ in self.graph.uses(*argument)]
+        returned = self.graph.returned.get(-1 if (at := transfer.part.result) is None else at)
+        if returned is None:
+            return users
+
+        def before(value: ValueId) -> list[ValueId]:
+            op = self.graph.ops[value[0]]
+            is_passed = op.is_form or kind_of(op) in REACHING
+            return self.around.operands(op) if is_passed else []
+
+        making = {node for node, _ in reached([returned], before)}
+        return [op for op in users if op.id in making] or users
 
     def values(self, part: Part) -> frozenset[ValueId]:
         """The values that a tensor may be; empty where that is not known."""

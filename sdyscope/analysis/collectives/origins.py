@@ -345,7 +345,7 @@ class _Search:
         They are blocks of its result, are moved under its name, and nothing else reduces them over
         these axes (`dot_handler.cc`, windowed einsum).
         """
-        if not transfer.is_permutation:
+        if not transfer.is_permutation or transfer.part.argument is not None:
             return None
         products = [
             op
@@ -383,7 +383,9 @@ class _Search:
             return self.reduction(reduced, transfer) or self.unknown(transfer, reduced)
         is_moved = transfer.is_gather or transfer.is_permutation
         if is_moved and self.is_cut_by_xla(ops, transfer):
-            return self.moved_or_exchanged_before(ops, transfer) or origin_at("split", ops[0])
+            before = self.moved_before(ops, transfer)
+            before = before or self.exchanged_before(ops, transfer, None)
+            return before or origin_at("split", ops[0])
         return None
 
     def nearest(
@@ -741,7 +743,10 @@ class _Search:
         part = transfer.part
         if part.named_after == "nothing":
             return None
-        before = self.moved_or_exchanged_before(ops, transfer)
+        # What is around what an op takes is not what XLA moves for the op.
+        before = self.moved_before(ops, transfer, only=part.is_followed) or self.exchanged_before(
+            ops, transfer, transfer.values if part.is_followed else None
+        )
         if before is None and (needs := self.constrained_before(ops, transfer)):
             return self.of_needs(needs, 0, ops, transfer)
         if before is None and part.named_after == "value":
@@ -885,6 +890,7 @@ class _Search:
                 is_permuted and self.fits.is_turned(need, transfer),
                 transfer.is_gather and not self.fits.is_block(need, transfer),
                 transfer.kind == "all-to-all" and not self.around.lands(need, axes),
+                self.distance(need.value, transfer),
                 self.fits.unlikeness(need, transfer),
             )
 
@@ -914,10 +920,11 @@ class _Search:
             and any(each.value in values for each, _ in needs)
         ):
             return True
-        # What has no name may be any that fits as well, where none fits as it is.
-        fitting = [each.value for each, misfit in needs if 1 < misfit <= dict(needs)[need]]
-        if part.named_after == "nothing" and len(set(fitting)) > 1:
-            return True
+        if part.named_after == "nothing":
+            # What a loop gives itself may be any that it carries; else any that fits as well.
+            fitting = {each.value for each, misfit in needs if 1 < misfit <= dict(needs)[need]}
+            if len(fitting) > 1 or (part.tags and part.tags == part.makers):
+                return True
         # A barrier gives many values: it may be any that fits, if it is not known by what it takes.
         if any(op.kind in BARRIERS for op in ops):
             return any(
@@ -1052,8 +1059,7 @@ class _Search:
                 origin = self.aligned(need, own, transfer) or self.origins.of_need(
                     need, transfer.over(own), transfer.kind, is_moved=True
                 )
-                is_known = any(self.fits.is_alike(value, transfer) for value in values)
-                return origin and replace(origin, uncertain=is_known and need.value not in values)
+                return origin and replace(origin, uncertain=self.is_known_other(need, transfer))
         return None
 
     def is_moved_before(self, need: Need, own: tuple[AxisPart, ...], transfer: Transfer) -> bool:
@@ -1105,29 +1111,35 @@ class _Search:
         # What has these axes besides goes on with others, which are not known.
         return replace(origin, after=None) if origin and is_across else origin
 
-    def moved_or_exchanged_before(
-        self, ops: Sequence[Op], transfer: Transfer
-    ) -> CollectiveOrigin | None:
-        """As ``moved_before``, or ``exchanged_before``: what was followed to ops is no other value.
-
-        What is around what an op takes is not what XLA moves for the op.
-        """
-        is_followed = transfer.part.is_followed
-        return self.moved_before(ops, transfer, only=is_followed) or self.exchanged_before(
-            ops, transfer, transfer.values if is_followed else None
-        )
-
     def exchanged_before(
         self, ops: Sequence[Op], transfer: Transfer, values: Container[ValueId] | None
     ) -> CollectiveOrigin | None:
         """As ``exchanged``, of whatever is needed around ops, or of some values."""
-        needs = self.needs(ops, self.around.every_axis)
-        exchanged = (
-            self.exchanged(need, transfer)
-            for need in sorted(needs, key=lambda need: need.value not in transfer.values)
-            if values is None or need.value in values
+        needs = sorted(
+            self.needs(ops, self.around.every_axis),
+            key=lambda need: self.distance(need.value, transfer),
         )
-        return next((each for each in exchanged if each is not None), None)
+        for need in needs:
+            if values is not None and need.value not in values:
+                continue
+            if (exchanged := self.exchanged(need, transfer)) is not None:
+                return replace(exchanged, uncertain=self.is_known_other(need, transfer))
+        return None
+
+    def is_known_other(self, need: Need, transfer: Transfer) -> bool:
+        """Whether what is moved is known, and is another value than one that is needed."""
+        is_known = any(self.fits.is_alike(value, transfer) for value in transfer.values)
+        return is_known and need.value not in transfer.values
+
+    def distance(self, value: ValueId, transfer: Transfer) -> int:
+        """How far a value is from what is known to be moved: itself, another form, another value.
+
+        Of an argument XLA moves what that is: a transpose it leaves to the product behind.
+        """
+        if value not in transfer.values:
+            return 2
+        argument = self.around.argument(transfer.part.argument)
+        return 0 if argument in (None, value) else 1
 
     def single_element(self, ops: Sequence[Op], transfer: Transfer) -> CollectiveOrigin | None:
         """A dimension of one element is gathered by a sum: one device has it, the others zeros.

@@ -8,7 +8,6 @@ no arguments in StableHLO, as which GSPMD can shard what they take otherwise tha
 
 from __future__ import annotations
 
-from operator import ne
 from typing import Any, TypeAlias
 
 from sdyscope.errors import SdyscopeError
@@ -78,22 +77,25 @@ def mark_branches(module: Any, text: str) -> None:
 
 def _takes_otherwise(computation: Computation, conditional: Instruction) -> bool:
     """Whether tuples that go into branches are sharded otherwise than what is put into them."""
-    named = computation.instructions
-    given = (named[name] for name in conditional.operands[1:] if name in named)
+    given = map(computation.instructions.get, conditional.operands[1:])
     for each in given:
-        if each.opcode == "tuple" and isinstance(within := _sharding(each), TupleSharding):
-            values = (_outside(computation, named[name]) for name in each.operands)
-            if any(map(ne, within.elements, values)):
+        if each is not None and each.opcode == "tuple":
+            within = _sharding(each)
+            outside = [_outside(computation, name) for name in each.operands]
+            if isinstance(within, TupleSharding) and outside != [*within.elements]:
                 return True
     return False
 
 
-def _outside(computation: Computation, value: Instruction) -> AnyHloSharding | None:
-    """The sharding of a value, of an element of a tuple as the tuple has it."""
-    if value.element is not None:
-        whole = _sharding(computation.instructions[value.operands[0]])
-        if isinstance(whole, TupleSharding):
-            return whole.elements[value.element]
+def _outside(computation: Computation, operand: str) -> AnyHloSharding | None:
+    """The sharding of an operand, of an element of a tuple as the tuple has it."""
+    name, _, index = operand.partition("#")
+    value = computation.instructions[name]
+    element = int(index) if index else value.element
+    if element is not None:
+        whole = value if index else computation.instructions[value.operands[0]]
+        if isinstance(sharding := _sharding(whole), TupleSharding):
+            return sharding.elements[element]
     return _sharding(value) or HloSharding("replicated")
 
 
