@@ -1129,7 +1129,8 @@ class _Search:
     def is_known_other(self, need: Need, transfer: Transfer) -> bool:
         """Whether what is moved is known, and is another value than one that is needed."""
         is_known = any(self.fits.is_alike(value, transfer) for value in transfer.values)
-        return is_known and need.value not in transfer.values
+        source = self.origins.names.source
+        return is_known and source(need.value) not in set(map(source, transfer.values))
 
     def distance(self, value: ValueId, transfer: Transfer) -> int:
         """How far a value is from what is known to be moved: itself, another form, another value.
