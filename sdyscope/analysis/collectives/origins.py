@@ -401,7 +401,9 @@ class _Search:
             for find in finding[:: -1 if transfer.is_reduction else 1]:
                 origin = find(near, transfer)
                 if origin is not None and not origin.uncertain:
-                    return origin
+                    # From another side the same is no more certain.
+                    is_same = nearest and (nearest.value, nearest.op) == (origin.value, origin.op)
+                    return nearest if is_same else origin
                 nearest = nearest or origin
                 if nearest is not None and not transfer.is_reduction:
                     break
@@ -639,7 +641,8 @@ class _Search:
             is_piece = transfer.part.single and not any(
                 map(self.is_constant, self.around.operands(op))
             )
-            return not is_piece and self.fits.is_joined(op, transfer)
+            is_made = transfer.part.own and op in transfer.makers
+            return is_made or (not is_piece and self.fits.is_joined(op, transfer))
         if kind not in REMADE or op not in transfer.makers:
             return False
         if kind == "gather":
@@ -925,6 +928,10 @@ class _Search:
             fitting = {each.value for each, misfit in needs if 1 < misfit <= dict(needs)[need]}
             if len(fitting) > 1 or (part.tags and part.tags == part.makers):
                 return True
+        # What XLA joined on the way may be what a concatenation makes, unless it is only an edge.
+        is_joining = need.op in ops and need.op is not None and kind_of(need.op) == "concatenate"
+        if is_joining and not (part.single or part.is_followed or transfer.is_permutation):
+            return True
         # A barrier gives many values: it may be any that fits, if it is not known by what it takes.
         if any(op.kind in BARRIERS for op in ops):
             return any(

@@ -234,3 +234,22 @@ def test_what_gspmd_takes_into_a_branch_otherwise_is_uncertain() -> None:
     parts = parts_of(of_cube(jax.jit(step), *arguments, partitioner="gspmd"))
     assert {each.kind for each, _, _ in parts} >= {"all-reduce", "collective-permute"}
     assert all(origin.uncertain for _, _, origin in parts)
+
+
+def test_what_looks_up_a_block_as_large_elsewhere_is_not_what_a_sum_is_for() -> None:
+    """GSPMD sums what one device has of the last stage, others none; `x` is looked up before."""
+
+    def step(layers: Any, x: Any) -> Any:
+        def stage(state: Any, at: Any) -> Any:
+            state = jnp.tanh(jnp.einsum("sbd,sde->sbe", state + x[at], layers))
+            state = constrained(state, "data", "model")
+            return state, state[-1]
+
+        return jax.lax.scan(stage, jnp.zeros((4, 8, 16)), jnp.arange(6))[1]
+
+    arguments = abstract((4, 16, 16), "data"), abstract((6, 8, 16), None, "model")
+    parts = parts_of(collectives_of(jax.jit(step), *arguments, partitioner="gspmd"))
+    sums = of_kind(parts, "all-reduce")
+    assert {(origin.kind, origin.value) for origin in sums} == {
+        ("resharding", "tanh in while/body")
+    }
