@@ -802,10 +802,15 @@ class _Search:
         other = None if need.op is None or need.op in ops else need.op
         if part.named_after == "taker" and other and not other.is_constraint:
             return self.for_named(origin, ops)
+        # What XLA joined on the way may be what a concatenation makes, unless it is only an edge.
+        is_joining = need.op is not None and need.op in ops and kind_of(need.op) == "concatenate"
+        is_told = part.single or part.is_followed or transfer.is_permutation
+        may_be_joined = is_joining and not is_told and origin.kind == "resharding"
         # So are the pieces that an op itself takes from other blocks.
         is_piece = transfer.is_permutation and _reaches(need.op, ops)
         uncertain = (
             not (fits or is_piece)
+            or may_be_joined
             or (steps > 0 and misfit > 1)
             or self.may_be_another(need, [*zip(needs, misfits, strict=True)], steps, ops, transfer)
         )
@@ -928,10 +933,6 @@ class _Search:
             fitting = {each.value for each, misfit in needs if 1 < misfit <= dict(needs)[need]}
             if len(fitting) > 1 or (part.tags and part.tags == part.makers):
                 return True
-        # What XLA joined on the way may be what a concatenation makes, unless it is only an edge.
-        is_joining = need.op in ops and need.op is not None and kind_of(need.op) == "concatenate"
-        if is_joining and not (part.single or part.is_followed or transfer.is_permutation):
-            return True
         # A barrier gives many values: it may be any that fits, if it is not known by what it takes.
         if any(op.kind in BARRIERS for op in ops):
             return any(
