@@ -8,6 +8,8 @@ from typing import Final
 LOOPS: Final = frozenset({"stablehlo.while", "mhlo.while"})
 #: Ops of which one region runs.
 BRANCHES: Final = frozenset({"stablehlo.case", "stablehlo.if", "mhlo.case", "mhlo.if"})
+#: What says of them that GSPMD shards what they take otherwise within them.
+TAKEN_OTHERWISE: Final = "sdyscope.taken_otherwise"
 #: Ops of Shardy whose region runs once, on their operands.
 REGIONS: Final = frozenset({"sdy.manual_computation", "sdy.named_computation"})
 #: Ops that return their operands, and across which nothing is moved.

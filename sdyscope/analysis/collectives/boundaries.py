@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Container, Sequence
+from functools import cached_property, partial
 from typing import Final
 
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.op_kinds import BRANCHES
+from sdyscope.walk import reached
 
 #: The op of a `shard_map`, without its dialect.
 SHARD_MAP: Final = "manual_computation"
@@ -24,6 +25,7 @@ class Boundaries:
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
         self._within: dict[int, frozenset[int]] = {}
+        self._capturing: dict[int, frozenset[int]] = {}
 
     @cached_property
     def invariant(self) -> set[ValueId]:
@@ -61,6 +63,26 @@ class Boundaries:
         taken = [(inner.id, 0) for inner in self.graph.children(op) if inner.is_argument]
         loops = [inner.id for inner in self.graph.inside([op]) if inner.id in self.carries]
         return [*taken, *(carry for loop in loops for carry in self.carries[loop])]
+
+    def capturing(self, around: Op) -> frozenset[int]:
+        """The ops in branches that take a tensor from outside of them."""
+        if around.id not in self._capturing:
+            inside = {op.id for op in self.graph.inside([around])}
+            given = partial(self._given, inside)
+            self._capturing[around.id] = frozenset(
+                op
+                for op in inside
+                for producer, _ in reached(self.graph.operand_values[op], given)
+                if producer not in inside
+            )
+        return self._capturing[around.id]
+
+    def _given(self, inside: Container[int], value: ValueId) -> list[ValueId]:
+        """What the calls among some ops give a function as an argument of it."""
+        op = self.graph.ops[value[0]]
+        calls = self.graph.callers(op.function) if op.id in inside and op.is_argument else []
+        given = (self.graph.operand(call, op.argument) for call in calls if call.id in inside)
+        return [each for each in given if each is not None]
 
     @cached_property
     def manual_axes(self) -> dict[int, frozenset[str]]:

@@ -23,6 +23,7 @@ from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.op_kinds import is_elementwise
+from sdyscope.walk import reached
 
 #: Ops of which XLA chooses how to make their result, by what it is made of.
 REMADE: Final = PRODUCTS | {"gather", "reduce", "scatter", "sort"}
@@ -73,7 +74,8 @@ class Communications:
         values = self.values(part)
         if part.named_after == "value":
             part = replace(part, tags=tuple(self._entering(path, values) for path in part.tags))
-            part = replace(part, tags=self._before_products(part, values))
+            if tags := self._before_products(part, values):
+                part = replace(part, tags=tags, result=None)
         return self._transfer(collective, part, values)
 
     def for_maker(self, transfer: Transfer) -> Transfer:
@@ -110,9 +112,23 @@ class Communications:
         return self._transfer(transfer.collective, part, values)
 
     def users(self, transfer: Transfer) -> list[Op]:
-        """The ops that take the argument of the program that a tensor is."""
+        """The ops that take the argument of the program that a tensor is.
+
+        Of what becomes a result of the program, those that make that of it, if there are such.
+        """
         argument = self.around.argument(transfer.part.argument)
-        return [] if argument is None else [op for op, _ in self.graph.uses(*argument)]
+        users = [] if argument is None else [op for op, _ in self.graph.uses(*argument)]
+        returned = self.graph.returned.get(-1 if (at := transfer.part.result) is None else at)
+        if returned is None:
+            return users
+
+        def before(value: ValueId) -> list[ValueId]:
+            op = self.graph.ops[value[0]]
+            is_passed = op.is_form or kind_of(op) in REACHING
+            return self.around.operands(op) if is_passed else []
+
+        making = {node for node, _ in reached([returned], before)}
+        return [op for op in users if op.id in making] or users
 
     def values(self, part: Part) -> frozenset[ValueId]:
         """The values that a tensor may be; empty where that is not known."""
@@ -214,9 +230,12 @@ class Communications:
     ) -> tuple[tuple[int, ...], ...]:
         """The ops that a value is for; where these take what a product makes of it, the product.
 
-        XLA leaves batched products without a name, which it writes as other ones.
+        So where the program returns that. XLA leaves batched products without a name, which it
+        writes as other ones.
         """
         taken = set(self.around.operands(*self._ops(part.tags)))
+        if part.result is not None and part.result in self.graph.returned:
+            taken.add(self.graph.returned[part.result])
         if not taken.isdisjoint(values):
             return part.tags
         products = {

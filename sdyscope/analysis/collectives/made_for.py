@@ -117,6 +117,7 @@ class Purpose:
         named_after: what XLA names it after. If it is not the op, that was followed to.
         is_own: whether the value is made under the same name, by a sum or by what is no form of
             another value: then it is what an op itself makes.
+        is_single: whether nothing but a constant was joined to the value under the same name.
     """
 
     said: tuple[Instruction, ...] = ()
@@ -126,6 +127,7 @@ class Purpose:
     result: int | None = None
     named_after: NamedAfter = "op"
     is_own: bool = False
+    is_single: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,7 @@ class MadeFor:
             makers=self.of(makers.instructions[:1]),
             argument=argument,
             is_own=maker is not None and not key.isdisjoint(self.key(maker)),
+            is_single=self.is_single(sent, key),
             # As of JAX 0.11 what XLA generated can have the name of what makes the value.
             named_after="op" if is_generated else "taker",
         )
@@ -249,6 +252,7 @@ class MadeFor:
                 argument=None if by else argument,
                 named_after="value",
                 is_own=exactly.is_own,
+                is_single=exactly.is_single,
             )
         return Purpose(
             tuple(instructions),
@@ -257,6 +261,7 @@ class MadeFor:
             result=result,
             named_after="value",
             is_own=exactly.is_own,
+            is_single=exactly.is_single,
         )
 
     def of_nothing(self, sent: SentTensor, *, users_first: bool) -> Purpose:
@@ -316,6 +321,22 @@ class MadeFor:
         around = is_round if sent.collective.base == "collective-permute" else None
         ends = self.flow.backward(sent.taken, is_moved, around)
         return replace(ends, instructions=tuple(filter(self.is_named, ends.instructions)))
+
+    def is_single(self, sent: SentTensor, key: frozenset[object]) -> bool:
+        """Whether nothing but a constant was joined to a value under one of these names."""
+        is_known = True
+        passes = self.passing(key, (_FORMS | _CONVERSIONS).difference(_SUMS))
+
+        def is_passed(instruction: Instruction) -> bool:
+            nonlocal is_known
+            if instruction.opcode in ("concatenate", "select"):
+                is_known &= key.isdisjoint(self.key(instruction))
+            return self.is_move(instruction) or passes(instruction)
+
+        ends = self.flow.backward(sent.taken, is_passed)
+        keys = {self.key(each) for each in ends.instructions if self.is_named(each)}
+        others = sum(map(key.isdisjoint, keys)) + len(ends.boundary)
+        return is_known and others == 1
 
     def is_moved_by(self, sent: SentTensor, key: frozenset[object]) -> bool:
         """Whether what has one of these names moved the value before, for another op, and no more.

@@ -124,7 +124,8 @@ class _Search:
             transfer = self.communications.for_maker(transfer)
         part, origin = transfer.part, self.origin(transfer)
         is_rivalled = followed != transfer.ops and self.is_rivalled(origin, transfer, followed)
-        if (is_between or is_rivalled) and origin.kind != "unknown":
+        is_doubtful = is_between or is_rivalled or self.is_captured(transfer)
+        if is_doubtful and origin.kind not in ("unknown", "program"):
             origin = replace(origin, uncertain=True)
         if part.is_followed and origin.kind != "unknown":
             origin = replace(origin, followed=True)
@@ -232,6 +233,18 @@ class _Search:
         own = (origin.scope, origin.op, origin.source)
         return own in places and {(*scope_at(op), op.source) for op in giving or reaching} != {own}
 
+    def is_captured(self, transfer: Transfer) -> bool:
+        """Whether it is for branches, or an op in one that takes something from outside of that.
+
+        So far as GSPMD shards that otherwise there, which no value of the program says.
+        """
+        within = self.around.boundaries.capturing
+        return any(
+            op is around or op.id in within(around)
+            for around in self.decided.taking_otherwise
+            for op in transfer.ops
+        )
+
     def is_moved_by_maker(self, transfer: Transfer) -> bool:
         """Whether an op moved its own result, as what it is given or gives has it.
 
@@ -332,7 +345,7 @@ class _Search:
         They are blocks of its result, are moved under its name, and nothing else reduces them over
         these axes (`dot_handler.cc`, windowed einsum).
         """
-        if not transfer.is_permutation:
+        if not transfer.is_permutation or transfer.part.argument is not None:
             return None
         products = [
             op
@@ -388,7 +401,9 @@ class _Search:
             for find in finding[:: -1 if transfer.is_reduction else 1]:
                 origin = find(near, transfer)
                 if origin is not None and not origin.uncertain:
-                    return origin
+                    # From another side the same is no more certain.
+                    is_same = nearest and (nearest.value, nearest.op) == (origin.value, origin.op)
+                    return nearest if is_same else origin
                 nearest = nearest or origin
                 if nearest is not None and not transfer.is_reduction:
                     break
@@ -461,7 +476,8 @@ class _Search:
                 together=self.origins.together(sharded, axes, calls, instead),
                 may_split=kind in SPLIT
                 and (self.around.is_torn(op, axes) or self.around.may_be_torn(op, axes, calls)),
-                uncertain=bool(steps) and not self.fits.makes(op, transfer),
+                # Further away what makes a block as large is one of many.
+                uncertain=steps > 1 or (steps == 1 and not self.fits.makes(op, transfer)),
             )
         return None
 
@@ -622,7 +638,11 @@ class _Search:
         kind, axes, calls = kind_of(op), transfer.axes, transfer.calls
         if kind == "concatenate":
             # What makes its pieces was followed to, not the op.
-            return self.fits.is_joined(op, transfer)
+            is_piece = transfer.part.single and not any(
+                map(self.is_constant, self.around.operands(op))
+            )
+            is_made = transfer.part.own and op in transfer.makers
+            return is_made or (not is_piece and self.fits.is_joined(op, transfer))
         if kind not in REMADE or op not in transfer.makers:
             return False
         if kind == "gather":
@@ -782,10 +802,15 @@ class _Search:
         other = None if need.op is None or need.op in ops else need.op
         if part.named_after == "taker" and other and not other.is_constraint:
             return self.for_named(origin, ops)
+        # What XLA joined on the way may be what a concatenation makes, unless it is only an edge.
+        is_joining = need.op is not None and need.op in ops and kind_of(need.op) == "concatenate"
+        is_told = part.single or part.is_followed or transfer.is_permutation
+        may_be_joined = is_joining and not is_told and origin.kind == "resharding"
         # So are the pieces that an op itself takes from other blocks.
         is_piece = transfer.is_permutation and _reaches(need.op, ops)
         uncertain = (
             not (fits or is_piece)
+            or may_be_joined
             or (steps > 0 and misfit > 1)
             or self.may_be_another(need, [*zip(needs, misfits, strict=True)], steps, ops, transfer)
         )
@@ -873,6 +898,7 @@ class _Search:
                 is_permuted and self.fits.is_turned(need, transfer),
                 transfer.is_gather and not self.fits.is_block(need, transfer),
                 transfer.kind == "all-to-all" and not self.around.lands(need, axes),
+                self.distance(need.value, transfer),
                 self.fits.unlikeness(need, transfer),
             )
 
@@ -902,6 +928,11 @@ class _Search:
             and any(each.value in values for each, _ in needs)
         ):
             return True
+        if part.named_after == "nothing":
+            # What a loop gives itself may be any that it carries; else any that fits as well.
+            fitting = {each.value for each, misfit in needs if 1 < misfit <= dict(needs)[need]}
+            if len(fitting) > 1 or (part.tags and part.tags == part.makers):
+                return True
         # A barrier gives many values: it may be any that fits, if it is not known by what it takes.
         if any(op.kind in BARRIERS for op in ops):
             return any(
@@ -918,8 +949,13 @@ class _Search:
         return is_after_taker and any(op.id == need.value[0] and len(op.types) > 1 for op in ops)
 
     def is_constant(self, value: ValueId) -> bool:
-        """Whether a value is a constant, in any form: each device makes its own block of it."""
-        return self.graph.ops[self.origins.names.source(value)[0]].mnemonic == "constant"
+        """Whether a value is a constant, in any form: each device makes its own block of it.
+
+        What a loop carries only begins as one.
+        """
+        names = self.origins.names
+        is_one = self.graph.ops[names.source(value)[0]].mnemonic == "constant"
+        return is_one and not names.is_carried(value)
 
     def may_be(self, need: Need, ops: Sequence[Op], transfer: Transfer) -> bool:
         """Whether a value can be what XLA moves for one of some ops.
@@ -1039,8 +1075,7 @@ class _Search:
                 origin = self.aligned(need, own, transfer) or self.origins.of_need(
                     need, transfer.over(own), transfer.kind, is_moved=True
                 )
-                is_known = any(self.fits.is_alike(value, transfer) for value in values)
-                return origin and replace(origin, uncertain=is_known and need.value not in values)
+                return origin and replace(origin, uncertain=self.is_known_other(need, transfer))
         return None
 
     def is_moved_before(self, need: Need, own: tuple[AxisPart, ...], transfer: Transfer) -> bool:
@@ -1096,12 +1131,32 @@ class _Search:
         self, ops: Sequence[Op], transfer: Transfer, values: Container[ValueId] | None
     ) -> CollectiveOrigin | None:
         """As ``exchanged``, of whatever is needed around ops, or of some values."""
-        exchanged = (
-            self.exchanged(need, transfer)
-            for need in self.needs(ops, self.around.every_axis)
-            if values is None or need.value in values
+        needs = sorted(
+            self.needs(ops, self.around.every_axis),
+            key=lambda need: self.distance(need.value, transfer),
         )
-        return next((each for each in exchanged if each is not None), None)
+        for need in needs:
+            if values is not None and need.value not in values:
+                continue
+            if (exchanged := self.exchanged(need, transfer)) is not None:
+                return replace(exchanged, uncertain=self.is_known_other(need, transfer))
+        return None
+
+    def is_known_other(self, need: Need, transfer: Transfer) -> bool:
+        """Whether what is moved is known, and is another value than one that is needed."""
+        is_known = any(self.fits.is_alike(value, transfer) for value in transfer.values)
+        source = self.origins.names.source
+        return is_known and source(need.value) not in set(map(source, transfer.values))
+
+    def distance(self, value: ValueId, transfer: Transfer) -> int:
+        """How far a value is from what is known to be moved: itself, another form, another value.
+
+        Of an argument XLA moves what that is: a transpose it leaves to the product behind.
+        """
+        if value not in transfer.values:
+            return 2
+        argument = self.around.argument(transfer.part.argument)
+        return 0 if argument in (None, value) else 1
 
     def single_element(self, ops: Sequence[Op], transfer: Transfer) -> CollectiveOrigin | None:
         """A dimension of one element is gathered by a sum: one device has it, the others zeros.

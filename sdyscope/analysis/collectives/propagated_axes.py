@@ -14,6 +14,7 @@ from sdyscope.errors import ConversionError
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import Propagated, PropagatedValue, ValueId
 from sdyscope.graph import Op, OpGraph, Sharding
+from sdyscope.graph.op_kinds import BRANCHES, TAKEN_OTHERWISE
 from sdyscope.graph.rearranged_dims import operand_given_back
 from sdyscope.values.convert import (
     to_hlo_sharding,
@@ -67,6 +68,17 @@ class PropagatedAxes:
     def _is_copied(self) -> bool:
         """Whether any value is another one at another call."""
         return any(value.counterparts for value in self.propagated.values.values())
+
+    @cached_property
+    def taking_otherwise(self) -> list[Op]:
+        """The conditionals that take values into their branches sharded otherwise (GSPMD only)."""
+        ops = (op for op in self.graph.operations() if op.kind in BRANCHES and op.types)
+        there = ((op, self.counterpart((op.id, 0))) for op in ops)
+        return [
+            op
+            for op, at in there
+            if at is not None and TAKEN_OTHERWISE in self.propagated.graph.ops[at[0]].attributes
+        ]
 
     def counterpart(self, value: ValueId) -> ValueId | None:
         """A value in the propagated graph, as the calls have it that lead to its function."""

@@ -318,6 +318,7 @@ class _Reader:
                     result=purpose.result,
                     named_after=purpose.named_after,
                     own=purpose.is_own,
+                    single=purpose.is_single,
                     moved_on=kind == "all-gather"
                     and self.made_for.is_moved_on(sent_tensor, purpose),
                     pairs=self.pairs_of(sent_tensor, kind),

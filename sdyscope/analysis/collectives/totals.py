@@ -49,6 +49,7 @@ class Part:
         named_after: what XLA names it after: the op that needs it, one that needs or makes it, what
             makes its value, nothing.
         own: whether it was made under the name that it is moved under, by the op itself.
+        single: whether it is one value, to which nothing but a constant was joined under that name.
         pairs: of a permutation, which device sends its block to which, and of an all-gather, that
             of the permutation right before it; empty where XLA also cuts the blocks or moves them
             otherwise, and of any other.
@@ -75,6 +76,7 @@ class Part:
     result: int | None = None
     named_after: NamedAfter = "op"
     own: bool = False
+    single: bool = False
     pairs: tuple[tuple[int, int], ...] = ()
     before: Moved = ""
     dimension: int | None = None

@@ -304,7 +304,9 @@ class _Causes:
             # XLA cuts what a scatter takes once more, over axes that are idle, as it likes.
             arrived += way.passed[1:]
         # An op makes its own result, before it moves that, with axes of XLA's choice.
-        is_own = not named.isdisjoint(way.makers)
+        is_own = not named.isdisjoint(way.makers) or any(
+            self.audited.ops[op].kind == "stablehlo.scatter" for op in way.makers
+        )
         return [None] * len(arrived) if is_own or self.is_block(origin, way) else arrived
 
     def alike(self, spec: Spec, layouts: Sequence[Blocks | None]) -> _Verdict:

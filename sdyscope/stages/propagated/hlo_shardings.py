@@ -1,8 +1,9 @@
-"""Shardings of HLO text that XLA's conversion to StableHLO loses.
+"""What of the shardings of HLO text XLA's conversion to StableHLO loses.
 
 The conversion drops those of every op with several results (reductions of several operands, sorts,
 conditionals, custom calls) and, until jaxlib 0.9, of concatenations, slices, pads and a few more.
-An instruction and the op that it becomes have the same ``op_name``, kind and shapes.
+An instruction and the op that it becomes have the same ``op_name``, kind and shapes. Branches have
+no arguments in StableHLO, as which GSPMD can shard what they take otherwise than it is outside.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from sdyscope.errors import SdyscopeError
+from sdyscope.graph.op_kinds import BRANCHES, TAKEN_OTHERWISE
 from sdyscope.graph.types import parse_type
-from sdyscope.hlo import Instruction, read_hlo
+from sdyscope.hlo import Computation, Instruction, read_hlo
 from sdyscope.stages import compat
 from sdyscope.stages.align.tags import numbered
+from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
+from sdyscope.values.tiling import AnyHloSharding, HloSharding, TupleSharding
 
 _SHARDING = "mhlo.sharding"
 
@@ -50,6 +54,54 @@ def restore_shardings(module: Any, text: str) -> None:
             if len(set(written)) == 1 or position < len(written):
                 sharding = written[position if position < len(written) else 0]
                 operation.attributes[_SHARDING] = compat.ir.StringAttr.get(sharding)
+
+
+def mark_branches(module: Any, text: str) -> None:
+    """Marks the conditionals whose branches take values with other shardings than these have.
+
+    Args:
+        module: as of ``restore_shardings``.
+        text: likewise.
+    """
+    otherwise = {
+        instruction.op_name
+        for computation in read_hlo(text).computations.values()
+        for instruction in computation.instructions.values()
+        if instruction.opcode == "conditional" and _takes_otherwise(computation, instruction)
+    }
+    with module.context:
+        for _, operation in numbered(module):
+            if operation.name in BRANCHES and compat.location_name(operation) in otherwise:
+                operation.attributes[TAKEN_OTHERWISE] = compat.ir.UnitAttr.get()
+
+
+def _takes_otherwise(computation: Computation, conditional: Instruction) -> bool:
+    """Whether tuples that go into branches are sharded otherwise than what is put into them."""
+    given = map(computation.instructions.get, conditional.operands[1:])
+    for each in given:
+        if each is not None and each.opcode == "tuple":
+            within = _sharding(each)
+            outside = [_outside(computation, name) for name in each.operands]
+            if isinstance(within, TupleSharding) and outside != [*within.elements]:
+                return True
+    return False
+
+
+def _outside(computation: Computation, operand: str) -> AnyHloSharding | None:
+    """The sharding of an operand, of an element of a tuple as the tuple has it."""
+    name, _, index = operand.partition("#")
+    value = computation.instructions[name]
+    element = int(index) if index else value.element
+    if element is not None:
+        whole = value if index else computation.instructions[value.operands[0]]
+        if isinstance(sharding := _sharding(whole), TupleSharding):
+            return sharding.elements[element]
+    return _sharding(value) or HloSharding("replicated")
+
+
+def _sharding(instruction: Instruction) -> AnyHloSharding | None:
+    text = instruction.sharding
+    return parse_hlo_sharding(text) if text else None
 
 
 def _key_of_lost(operation: Any) -> _Key | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from sdyscope.errors import CompilerError
+from sdyscope.graph.op_kinds import TAKEN_OTHERWISE
 from sdyscope.stages import compat
 from sdyscope.stages.align.tags import ATTRIBUTE, copy, numbered
 from sdyscope.stages.propagated.passes import run
@@ -34,8 +35,9 @@ def propagated_text(module: Any) -> str:
     with module.context:
         for _, operation in numbered(shown):
             attributes = operation.attributes
-            if _ORIGIN_NAME in attributes:
-                del attributes[_ORIGIN_NAME]
+            for name in (_ORIGIN_NAME, TAKEN_OTHERWISE):
+                if name in attributes:
+                    del attributes[name]
             if _FRONTEND in attributes:
                 frontend = attributes[_FRONTEND]
                 if ATTRIBUTE not in frontend:

@@ -41,7 +41,7 @@ from sdyscope.stages.align.values import aligned_values
 from sdyscope.stages.conversion import hlo_to_stablehlo
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.propagated import xla_child
-from sdyscope.stages.propagated.hlo_shardings import restore_shardings
+from sdyscope.stages.propagated.hlo_shardings import mark_branches, restore_shardings
 from sdyscope.stages.propagated.propagate import propagated_of
 from sdyscope.stages.propagated.propagated_text import propagated_text
 from sdyscope.stages.stderr import captured_stderr
@@ -310,6 +310,7 @@ def read_dump(dump: Dump, partitioner: Partitioner, context: Any) -> tuple[OpGra
             bytecode = hlo_to_stablehlo(hlo.as_serialized_hlo_module_proto())
             module = compat.ir.Module.parse(bytecode, context)
             restore_shardings(module, dump.text)
+            mark_branches(module, dump.text)
             return build(module), module
         except Exception as error:  # MLIRError or XlaRuntimeError, by several names
             raise CompilerError(f"XLA's own dump can't be read: {refusal(str(error))}") from error

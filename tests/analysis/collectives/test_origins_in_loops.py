@@ -218,3 +218,36 @@ def test_of_what_a_loop_carries_it_is_what_the_op_takes(partitioner: Any) -> Non
     assert moved
     for origin in moved:
         assert origin.value == "p['o']", origin_text(origin)
+
+
+def test_what_gspmd_takes_into_a_branch_otherwise_is_uncertain() -> None:
+    """It moves `c` before the branches, to what the constraint says of its transpose."""
+
+    def step(flag: Any, c: Any, w: Any) -> Any:
+        def turned(c: Any) -> Any:
+            return jax.lax.with_sharding_constraint(c.T, in_cube("b", "c"))
+
+        return jax.lax.cond(flag, turned, lambda c: c @ w, c)
+
+    flag = jax.ShapeDtypeStruct((), jnp.bool_)
+    arguments = flag, cubed((16, 16), "c", "a"), cubed((16, 16), None, "b")
+    parts = parts_of(of_cube(jax.jit(step), *arguments, partitioner="gspmd"))
+    assert {each.kind for each, _, _ in parts} >= {"all-reduce", "collective-permute"}
+    assert all(origin.uncertain for _, _, origin in parts)
+
+
+def test_what_looks_up_a_block_as_large_elsewhere_is_not_what_a_sum_is_for() -> None:
+    """GSPMD sums what one device has of the last stage, others none; `x` is looked up before."""
+
+    def step(layers: Any, x: Any) -> Any:
+        def stage(state: Any, at: Any) -> Any:
+            state = jnp.tanh(jnp.einsum("sbd,sde->sbe", state + x[at], layers))
+            state = constrained(state, "data", "model")
+            return state, state[-1]
+
+        return jax.lax.scan(stage, jnp.zeros((4, 8, 16)), jnp.arange(6))[1]
+
+    arguments = abstract((4, 16, 16), "data"), abstract((6, 8, 16), None, "model")
+    parts = parts_of(collectives_of(jax.jit(step), *arguments, partitioner="gspmd"))
+    sums = of_kind(parts, "all-reduce")
+    assert {origin.value for origin in sums} == {"tanh in while/body"}

@@ -628,3 +628,100 @@ def test_what_is_gathered_over_axes_that_it_was_permuted_to_is_needed_as_the_las
     parts = parts_of(collectives_of(jax.jit(step), *arguments, mesh=rows, partitioner=partitioner))
     needed = [spec_text(origin.after) for origin in of_kind(parts, "all-gather")]
     assert needed == ["P(None, None, 'b', None)"] * 2
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_was_followed_to_a_product_that_xla_splits_is_not_its_other_operand(
+    partitioner: Any,
+) -> None:
+    """Both operands have axes elsewhere than the result, and are gathered over idle ones (0.12)."""
+
+    def step(g: Any, x: Any, w: Any, back: Any) -> Any:
+        v = jnp.einsum("bsd,dhk->bshk", x, w)
+        v = jnp.tanh(jax.lax.with_sharding_constraint(v, in_cube("a", None, "b")))
+        o = jnp.einsum("bsd,hkd->bshk", g, back)
+        y = jnp.einsum("bshk,bthk->bhst", o, v)
+        return jax.lax.with_sharding_constraint(y, in_cube("a", None, "b"))
+
+    arguments = (
+        cubed((8, 16, 32), "a", "b"),
+        cubed((8, 16, 32), "a"),
+        cubed((32, 8, 8), None, "b"),
+        cubed((8, 8, 32), "b"),
+    )
+    parts = parts_of(of_cube(jax.jit(step), *arguments, partitioner=partitioner))
+    whole = [
+        origin.value
+        for each, part, origin in parts
+        if each.kind == "all-gather" and part.shape.leaves[0].dimensions == (4, 16, 8, 8)
+    ]
+    assert whole == ["tanh"]
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_a_product_takes_whose_result_is_returned_is_for_that(partitioner: Any) -> None:
+    """XLA leaves batched products without a name; JAX 0.12's names the move after its maker."""
+
+    def step(x: Any, w: Any, scale: Any) -> Any:
+        y = jnp.einsum("etf,efd->etd", x, w)
+        y = jax.lax.with_sharding_constraint(y, in_cube("a"))
+        return jax.lax.with_sharding_constraint(jnp.einsum("etd,te->td", y, scale), in_cube("a"))
+
+    arguments = cubed((8, 64, 32), "a"), cubed((8, 32, 32), "a", "b"), cubed((64, 8), "a")
+    parts = parts_of(of_cube(jax.jit(step), *arguments, partitioner=partitioner))
+    assert {origin.scope for origin in of_kind(parts, "collective-permute")} == {"etd,te->td"}
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_an_argument_that_is_permuted_is_no_sum_that_is_handed_round(partitioner: Any) -> None:
+    """A block of it is as large as one of the product."""
+    arguments = cubed((16, 32), "a", "b"), cubed((32, 8), "a")
+    product = jax.jit(lambda x, w: x @ w)
+    parts = parts_of(of_cube(product, *arguments, partitioner=partitioner))
+    moved = of_kind(parts, "collective-permute")
+    assert [(origin.value, origin.in_turns) for origin in moved] == [("w", False)]
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_an_argument_that_a_product_takes_turned_too_is_moved_as_it_is(partitioner: Any) -> None:
+    """XLA leaves the transpose to the product."""
+
+    def step(g: Any, x: Any) -> Any:
+        return (x + g @ g.T) @ g @ (g.T @ g)
+
+    arguments = cubed((32, 32), "a", "b"), cubed((32, 32), "b", "a")
+    parts = parts_of(of_cube(jax.jit(step), *arguments, partitioner=partitioner))
+    moved = [o for each, p, o in parts if each.kind != "all-reduce" and p.argument == 0]
+    assert {(origin.value, spec_text(origin.before)) for origin in moved} == {("g", "P('a', 'b')")}
+
+
+def test_what_becomes_a_result_is_moved_for_what_makes_that() -> None:
+    """As of JAX 0.11 nothing is left of the flip; another product takes the argument, too."""
+
+    def step(x: Any, w: Any) -> Any:
+        return jnp.flip(x, 0), (x @ w).T
+
+    axes = ("a", "b", "c")
+    outs = in_cube(axes), in_cube("b", "a")
+    arguments = cubed((8, 16), axes), cubed((16, 16), "c", "b")
+    parts = parts_of(of_cube(jax.jit(step, out_shardings=outs), *arguments))
+    moved = [o for each, p, o in parts if each.kind == "collective-permute" and p.argument == 0]
+    assert [origin.kind for origin in moved] == ["rearrangement"]
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_a_loop_moves_for_itself_without_a_name_is_uncertain(partitioner: Any) -> None:
+    """A roll by one block, of which JAX 0.12's XLA leaves only the moves."""
+
+    def step(q: Any, k: Any) -> Any:
+        def turn(_: Any, carry: Any) -> Any:
+            k, total = carry
+            return jnp.roll(k, 1, 0), total + jnp.einsum("nbd,ncd->nbc", q, k)
+
+        return jax.lax.fori_loop(0, 8, turn, (k, jnp.zeros((8, 8, 8))))[1]
+
+    arguments = (cubed((8, 8, 16), ("a", "b", "c")),) * 2
+    parts = parts_of(of_cube(jax.jit(step), *arguments, partitioner=partitioner))
+    moved = [origin for each, _, origin in parts if each.kind == "collective-permute"]
+    assert moved
+    assert all(origin.uncertain or origin.kind == "rearrangement" for origin in moved)

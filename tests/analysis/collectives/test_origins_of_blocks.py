@@ -413,3 +413,23 @@ def test_what_a_reshape_does_not_keep_is_gathered_for_it(made: Any, partitioner:
         "P(('model', 'data'))",
         "P('model')",
     )
+
+
+def test_what_a_concatenation_is_given_in_a_loop_is_not_what_it_makes() -> None:
+    """GSPMD exchanges both pieces first; the carry begins as a constant and does not stay one."""
+
+    def step(layers: Any, x: Any) -> Any:
+        def stage(state: Any, at: Any) -> Any:
+            state = constrained(jnp.concatenate([x[at][None], state[:-1]], 0), "data")
+            state = jnp.tanh(jnp.einsum("sbd,sde->sbe", state, layers))
+            return constrained(state, "data", "model"), None
+
+        return jax.lax.scan(stage, jnp.zeros((4, 8, 16)), jnp.arange(6))[0]
+
+    arguments = abstract((4, 16, 16), "data"), abstract((6, 8, 16), None, "model")
+    parts = parts_of(collectives_of(jax.jit(step), *arguments, partitioner="gspmd"))
+    joined = [(each, origin) for each, _, origin in parts if origin.op == "concatenate"]
+    gathered = {origin.value for each, origin in joined if each.kind == "all-gather"}
+    exchanged = [origin.own_result for each, origin in joined if each.kind == "all-to-all"]
+    assert gathered == {"x", "a constant"}
+    assert sorted(exchanged) == [False, False, True]

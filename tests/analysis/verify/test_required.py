@@ -178,3 +178,21 @@ def test_layouts_are_told_by_the_axes_that_split_something():
     assert layout_text(mesh, halves) == f"blocks {halves}"
     diagonal = [[device, device] for device in (0, 1, 2, 3, 0, 1, 2, 3)]
     assert layout_text(mesh, diagonal) == f"blocks {diagonal}"
+
+
+def test_what_a_scatter_makes_xla_may_make_with_axes_of_its_choice():
+    """It is permuted before it has what was decided, under its own name."""
+    cube = compat.abstract_mesh(Mesh.of({"a": 2, "b": 2, "c": 2}))
+
+    def of(shape, *spec, dtype=jnp.float32):
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(cube, P(*spec)))
+
+    def step(w, x, sent, received):
+        rows = jnp.tanh(x @ w)[sent] * 2
+        rows = jax.ops.segment_sum(rows, received, 32) + x
+        return jax.lax.with_sharding_constraint(rows, NamedSharding(cube, P("a")))
+
+    ids = of((64,), "a", dtype=jnp.int32)
+    stage = required(step, of((16, 16), None, "b"), of((32, 16), "a"), ids, ids)
+    assert stage.compared
+    assert stage.disagreements == ()
