@@ -116,6 +116,8 @@ def refusal(said: str) -> str:
 def failed_pass(said: str) -> tuple[str, SourceLocation | None]:
     """The pass whose outcome XLA itself finds wrong, and the line that JAX suspects.
 
+    What it finds wrong before any pass (`pipeline-start`) is the program's.
+
     Args:
         said: the whole message of its error.
 
@@ -123,7 +125,7 @@ def failed_pass(said: str) -> tuple[str, SourceLocation | None]:
         The name is empty where that is not what it says.
     """
     failed = _FAILED_AFTER.search(said) if "[hlo verifier]" in said else None
-    if failed is None:
+    if failed is None or failed["name"] == "pipeline-start":
         return "", None
     at = _SUSPECTED.search(said)
     return failed["name"], SourceLocation(at["file"], int(at["line"])) if at else None

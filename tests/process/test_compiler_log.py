@@ -92,6 +92,7 @@ Failed after spmd-partitioning"""
         ("INTERNAL: during context [hlo verifier]: No.\n\nFailed after x", ("x", None)),
         ("UNIMPLEMENTED: ragged-all-to-all is not supported", ("", None)),
         (NOT_WELL_FORMED.replace("hlo verifier", "Unknown"), ("", None)),
+        (NOT_WELL_FORMED.replace("spmd-partitioning", "pipeline-start"), ("", None)),
     ],
 )
 def test_a_pass_that_makes_what_xla_itself_refuses_is_named(said, failed):
