@@ -466,20 +466,24 @@ class _Aligner:
 
         XLA's pass `xla-sdy-open-while-free-vars-sharding` puts an open constraint on whatever a
         loop uses of its surroundings, so that it can be sharded otherwise inside; where there is
-        none it is the value itself.
+        none it is the value itself. Of a constant, or what is made of constants alone, Shardy gives
+        each user a copy, and the loop uses its own.
         """
         if loop is None or value is None:
             return value
-        for node in self.target.consumers(value):
-            op = self.target.graph.ops[node]
-            tags = self.target.tags.get(node, ())
-            of_user = any(is_identity(self.lowered.ops[tag]) for tag in tags)
-            if (
-                op.kind in KEPT_IDENTITIES
-                and not of_user
-                and self.target.is_used_inside(node, loop)
-            ):
-                return (node, 0)
+        for each in (value, *self.target.copies(value)):
+            for node in self.target.consumers(each):
+                op = self.target.graph.ops[node]
+                tags = self.target.tags.get(node, ())
+                of_user = any(is_identity(self.lowered.ops[tag]) for tag in tags)
+                if (
+                    op.kind in KEPT_IDENTITIES
+                    and not of_user
+                    and self.target.is_used_inside(node, loop)
+                ):
+                    return (node, 0)
+            if self.target.is_used_inside(each[0], loop):
+                return each
         return value
 
     def fill_returned(

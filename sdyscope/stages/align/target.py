@@ -155,6 +155,20 @@ class AlignTarget:
         users = self.consumers((node, 0))
         return any(parent.id == owner for user in users for parent in self.parents(user))
 
+    def copies(self, value: ValueId) -> Iterator[ValueId]:
+        """The other ops like the one that makes a value, of the same op and calls."""
+        node, result = value
+        op, tags = self.graph.ops[node], self.tags.get(node, ())
+        for other in self.tagged.get(tags[0], ()) if tags else ():
+            there = self.graph.ops[other]
+            if (
+                other != node
+                and (there.kind, there.types) == (op.kind, op.types)
+                and self.tags[other] == tags
+                and self.paths.get(other) == self.paths.get(node)
+            ):
+                yield other, result
+
     def parents(self, node: int) -> Iterator[Op]:
         """The ops around an op, innermost first."""
         parent = self.graph.ops[node].parent

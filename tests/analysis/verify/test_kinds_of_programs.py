@@ -116,6 +116,27 @@ def embedding() -> Program:
     return Program("embedding", jax.jit(step), args)
 
 
+def constants_of_two_loops() -> Program:
+    """A table that a loop and its backward pass use, of which Shardy gives each its own copy."""
+
+    def constrain(value: Any, *spec: Any) -> Any:
+        return jax.lax.with_sharding_constraint(value, NamedSharding(DATA_MODEL, P(*spec)))
+
+    def layer(x: Any, w: Any) -> Any:
+        table = jnp.cos(jnp.arange(16.0)[:, None] * jnp.arange(1.0, 33.0)[None])
+        hidden = constrain(jnp.tanh(x * table), "model", None)
+        return constrain(jnp.tanh(hidden @ w), "data", None), None
+
+    def loss(w: Any, x: Any) -> Any:
+        return (jax.lax.scan(layer, x, w)[0] ** 2).mean()
+
+    args = (
+        array(DATA_MODEL, (2, 32, 32), None, None, "model"),
+        array(DATA_MODEL, (16, 32), "data", "model"),
+    )
+    return Program("constants_of_two_loops", jax.jit(jax.value_and_grad(loss)), args)
+
+
 def circular_pipeline() -> Program:
     """What is made whole before a loop looks up in it, as MaxText's pipeline does."""
 
@@ -311,6 +332,7 @@ _MADE = [
     (rolled_pipeline, 1),
     (cut_product, 1),
     (called_back, 1),
+    (constants_of_two_loops, 1),
 ]
 
 
