@@ -126,9 +126,18 @@ def read(document_type: type[_Document], parsed: Any) -> _Document:
 
 def schema(document_type: type) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a document."""
-    described = msgspec.json.schema(_form(document_type))
+    described = _without_names(msgspec.json.schema(_form(document_type)))
     _state_what_encode_does(described)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **described}
+
+
+def _without_names(described: Any) -> Any:
+    """A schema without `propertyNames`, which msgspec has from 0.23: it says the same with any."""
+    if isinstance(described, dict):
+        return {
+            key: _without_names(each) for key, each in described.items() if key != "propertyNames"
+        }
+    return [*map(_without_names, described)] if isinstance(described, list) else described
 
 
 def schema_text(document_type: type) -> str:
