@@ -120,14 +120,19 @@ def without_outputs(items):
     return [item for item in items if item[0] != "SPMDShardToFullShape"]
 
 
-def assert_same_order(stage, partitioner):
-    """The requested constraints are the module's: as many, in order, from the same lines."""
+def assert_same_order(stage, partitioner, of_results=0):
+    """The requested constraints are the module's: as many, in order, from the same lines.
+
+    But for the last, of what is returned, which JAX before 0.10 writes where types leave it open.
+    """
     module = lower(stage, partitioner).module
     asked = [t for t in requested(stage) if t.kind not in ("argument", "result")]
     lowered, wanted = constraints(module), expected(asked, partitioner)
     outputs = [sum(item[0] == "SPMDShardToFullShape" for item in x) for x in (lowered, wanted)]
     assert outputs[0] == outputs[1]
     lowered, wanted = without_outputs(lowered), without_outputs(wanted)
+    assert lowered[len(lowered) - of_results :] == [("jit", None, None)] * of_results
+    lowered = lowered[: len(lowered) - of_results]
     assert [item[0] for item in lowered] == [item[0] for item in wanted]
     for (_, scope, line), (_, full_scope, asked_line) in zip(lowered, wanted, strict=True):
         if scope is not None:
@@ -285,7 +290,8 @@ def test_reshard_on_some_explicit_axes_is_no_partition_spec():
     assert constraint.sharding is None
     assert constraint.notes[1].kind == "Explicit axes alone"
     for partitioner in ("shardy", "gspmd"):
-        assert assert_same_order(stage, partitioner) == 1
+        of_results = int(jax.__version_info__ < (0, 10))
+        assert assert_same_order(stage, partitioner, of_results) == 1
 
 
 def test_constraints_on_some_explicit_axes_keep_those_of_the_type():
