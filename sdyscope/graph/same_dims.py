@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
-from operator import mul
 from typing import TypeAlias, cast
 
 from sdyscope.graph.model import Op
@@ -140,15 +139,36 @@ def _of_scatter(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[Ten
 
 
 def _of_reshape(before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[tuple[TensorDim, ...]]:
-    """Dimensions that begin at the same element: the major one of what is split or joined."""
-    begins = [
-        {
-            elements: dim
-            for dim, elements in enumerate(accumulate(shape, mul, initial=1))
-            if dim < len(shape) and shape[dim] != 1
-        }
-        for shape in (before, after)
-    ]
-    for elements, dim in begins[0].items():
-        if elements in begins[1]:
-            yield (0, dim), (1, begins[1][elements])
+    """The major dimensions of what is split or joined."""
+    for joined, parts in reshape_groups(before, after):
+        yield (0, joined[0]), (1, parts[0])
+
+
+def reshape_groups(
+    before: Sequence[int], after: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The dimensions of a reshape's operand and result that hold the same elements.
+
+    As few at a time as can be, the major ones first; those of one element are in none, and nothing
+    is where there are no elements.
+
+    Args:
+        before: shape of the operand.
+        after: shape of the result.
+    """
+    if 0 in before:
+        return
+    left, right = (
+        deque(dim for dim, size in enumerate(shape) if size != 1) for shape in (before, after)
+    )
+    while left:
+        joined, parts = [left.popleft()], [right.popleft()]
+        sizes = before[joined[0]], after[parts[0]]
+        while sizes[0] != sizes[1]:
+            if sizes[0] > sizes[1]:
+                parts.append(right.popleft())
+                sizes = sizes[0], sizes[1] * after[parts[-1]]
+            else:
+                joined.append(left.popleft())
+                sizes = sizes[0] * before[joined[-1]], sizes[1]
+        yield tuple(joined), tuple(parts)

@@ -37,7 +37,7 @@ def summed_dims(op: Op, operand: int, rank: int, operands: int) -> frozenset[int
             if operand < inputs:
                 return frozenset()
             if operand == inputs:
-                vector = _numbers(op, "scatter_dimension_numbers").get("index_vector_dim")
+                vector = dimension_numbers(op, "scatter_dimension_numbers").get("index_vector_dim")
                 return frozenset(range(rank)) - {vector}
             windows = _dims(op, "scatter_dimension_numbers", "update_window_dims")
             return None if windows is None else frozenset(range(rank)) - windows
@@ -47,7 +47,7 @@ def summed_dims(op: Op, operand: int, rank: int, operands: int) -> frozenset[int
 def dot_dims(op: Op, operand: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """The batching and the contracting dimensions of a product's operand; None where not known."""
     side = ("lhs", "rhs")[operand]
-    numbers = _numbers(op, "dot_dimension_numbers")
+    numbers = dimension_numbers(op, "dot_dimension_numbers")
     dims = [numbers.get(f"{side}_{kind}_dimensions") for kind in ("batching", "contracting")]
     if not all(isinstance(each, tuple) for each in dims):
         return None
@@ -70,16 +70,17 @@ def spatial_dims(op: Op) -> tuple[tuple[int, int], ...]:
     """The dimensions that a kernel moves over, in the input and the result; none of other ops."""
     if op.mnemonic != "convolution":
         return ()
-    numbers = _numbers(op, "dimension_numbers")
+    numbers = dimension_numbers(op, "dimension_numbers")
     sides = (numbers.get(f"{side}_spatial_dimensions", ()) for side in ("input", "output"))
     return tuple(zip(*cast("Iterable[tuple[int, ...]]", sides), strict=True))
 
 
-def _numbers(op: Op, name: str) -> Mapping[str, object]:
+def dimension_numbers(op: Op, name: str) -> Mapping[str, object]:
+    """The dimension numbers that an attribute of an op has, by their names; none without it."""
     numbers = op.attributes.get(name)
     return numbers if isinstance(numbers, Mapping) else {}
 
 
 def _dims(op: Op, name: str, field: str) -> frozenset[int] | None:
-    dims = _numbers(op, name).get(field)
+    dims = dimension_numbers(op, name).get(field)
     return frozenset(cast("tuple[int, ...]", dims)) if isinstance(dims, tuple) else None

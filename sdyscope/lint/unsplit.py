@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.errors import ConversionError
 from sdyscope.facts.lint import OpNotSplit, ReshapeNotSplit, WindowNotSplit
 from sdyscope.graph import Op
+from sdyscope.graph.same_dims import reshape_groups
+from sdyscope.graph.windows import indexed_dims, mapped_dims, window_sizes
 from sdyscope.lint.loops import in_loop
 from sdyscope.lint.placed import axes_of
 from sdyscope.lint.rule import NotApplicable, Sighting, rule, severity_of
@@ -144,7 +146,7 @@ def _lost(moved: _Moved) -> tuple[int, _Dims, _Dims] | None:
         The dimension of the operand, those of it that hold the elements that some of the result
         hold, and these; None where all could stay.
     """
-    for joined, parts in _groups(moved.shape, moved.result):
+    for joined, parts in reshape_groups(moved.shape, moved.result):
         for number, dim in enumerate(joined):
             if moved.shards[dim] == 1 or dim not in moved.dims:
                 continue
@@ -155,30 +157,6 @@ def _lost(moved: _Moved) -> tuple[int, _Dims, _Dims] | None:
             if not stays:
                 return dim, joined, parts
     return None
-
-
-def _groups(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[_Dims, _Dims]]:
-    """The dimensions of a reshape's operand and result that hold the same elements, but for ones.
-
-    As few at a time as can be, the outermost first.
-    """
-    if 0 in before:
-        return
-    left, right = (
-        [dim for dim, size in enumerate(shape) if size != 1] for shape in (before, after)
-    )
-    while left:
-        joined, parts = [left.pop(0)], [right.pop(0)]
-        while (excess := _size(before, joined) - _size(after, parts)) != 0:
-            if excess > 0:
-                parts.append(right.pop(0))
-            else:
-                joined.append(left.pop(0))
-        yield tuple(joined), tuple(parts)
-
-
-def _size(shape: Sequence[int], dims: Sequence[int]) -> int:
-    return math.prod(shape[dim] for dim in dims)
 
 
 def _divides(shards: int, sizes: Sequence[int]) -> bool:
@@ -217,8 +195,8 @@ def op_not_split(subject: Subject) -> Iterator[Sighting]:
     """
     for moved, *others in _moved_for(subject, *OF_ROWS):
         rank = len(moved.shape)
-        own = len(moved.op.integers("fft_length")) or 1
-        rows = tuple(dim for dim in moved.dims if dim >= rank - own)
+        mixed = len(moved.op.integers("fft_length")) or 1
+        rows = tuple(dim for dim in moved.dims if dim >= rank - mixed)
         sent = sum(each.sent for each in (moved, *others))
         fact = OpNotSplit(
             subject.sending([each.collective for each in (moved, *others)], sent),
@@ -267,7 +245,7 @@ def window_not_split(subject: Subject) -> Iterator[Sighting]:
             moved.shape,
             dim,
             _window(subject, moved)[dim],
-            dim - sum(1 for each in _mapped(moved.op) if each < dim),
+            dim - sum(1 for each in mapped_dims(moved.op) if each < dim),
         )
         yield subject.at_part(moved.part, moved.collective.name, fact, severity_of(sent))
 
@@ -279,7 +257,7 @@ def _cut(subject: Subject, moved: _Moved) -> int | None:
     # Its updates may be moved for it as well.
     if more or math.prod(leaf.dimensions) * math.prod(others) < math.prod(moved.shape):
         return None
-    window, inside = _window(subject, moved), {*_mapped(moved.op), *_indexed(moved.op)}
+    window, inside = _window(subject, moved), {*mapped_dims(moved.op), *indexed_dims(moved.op)}
     for dim in moved.dims if window else ():
         is_taken_in_turn = window[dim] == 1 and in_loop(subject.graph, moved.op)
         if window[dim] < moved.shape[dim] and dim not in inside and not is_taken_in_turn:
@@ -287,43 +265,10 @@ def _cut(subject: Subject, moved: _Moved) -> int | None:
     return None
 
 
-def _mapped(op: Op) -> _Dims:
-    """The dimensions of a gather's or scatter's first operand that `vmap` maps it over."""
-    return _numbers(op, "operand_batching_dims", "input_batching_dims")
-
-
-def _indexed(op: Op) -> _Dims:
-    """Those of which it takes single elements, by their indices."""
-    return _numbers(op, "collapsed_slice_dims", "inserted_window_dims")
-
-
-def _numbers(op: Op, of_gather: str, of_scatter: str) -> _Dims:
-    for numbers, name in (
-        ("dimension_numbers", of_gather),
-        ("scatter_dimension_numbers", of_scatter),
-    ):
-        if isinstance(value := op.attributes.get(numbers), Mapping):
-            return cast("_Dims", value.get(name, ()))
-    return ()
-
-
 def _window(subject: Subject, moved: _Moved) -> _Dims:
-    """The sizes of a window along each dimension of what it is a window of; empty where unknown.
-
-    Of a scatter those of its updates, without those that its indices are of: see StableHLO's
-    specification.
-    """
-    op, graph = moved.op, subject.graph
-    if op.mnemonic in ("dynamic_slice", "gather"):
-        return op.integers("slice_sizes")
-    given = graph.operand_values[op.id]
+    """The sizes of the window along each dimension; empty where they are not known."""
+    graph = subject.graph
+    given = graph.operand_values[moved.op.id]
     shapes = [graph.ops[node].types[result].static_shape for node, result in given]
-    if op.mnemonic == "dynamic_update_slice":
-        return shapes[1] or ()
-    updates, sizes = shapes[-1], iter(_numbers(op, "", "update_window_dims"))
-    if updates is None:
-        return ()
-    return tuple(
-        1 if dim in (*_indexed(op), *_mapped(op)) else updates[next(sizes)]
-        for dim in range(len(moved.shape))
-    )
+    known = [shape for shape in shapes if shape is not None]
+    return window_sizes(moved.op, known) if len(known) == len(shapes) else ()

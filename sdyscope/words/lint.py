@@ -561,9 +561,13 @@ def _reshape_not_split(fact: facts.ReshapeNotSplit) -> Said:
             )
     else:
         parts = " x ".join(map(str, fact.parts))
+        alone = math.prod(fact.parts) == fact.before[fact.dim]
+        makes, to = (
+            (f"makes {parts} of", "") if alone else ("joins", f" to what follows as {parts},")
+        )
         why = (
-            f"makes {parts} of dimension {fact.dim}, which is sharded {fact.shards} ways over "
-            f"{axes}, and {fact.parts[0]} does not divide into {fact.shards}"
+            f"{makes} dimension {fact.dim}, which is sharded {fact.shards} ways over {axes},{to} "
+            f"and {fact.parts[0]} does not divide into {fact.shards}"
         )
         hint = (
             f"Make {fact.parts[0]} a multiple of {fact.shards}, or shard dimension {fact.dim} over "

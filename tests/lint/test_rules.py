@@ -317,6 +317,19 @@ def test_each_way_in_which_a_reshape_is_not_split_has_its_remedy():
 
 
 @pytest.mark.compiles
+def test_of_a_dimension_that_is_joined_and_cut_at_once_both_are_said():
+    def regrouped(x: Any) -> Any:
+        return jnp.tanh(x).reshape(10, 6, 512) * 2
+
+    program = lint_cases.program(regrouped, lint_cases.array((12, 5, 512), "data"))
+    (finding,) = linted(program, select=["reshape-not-split"], compiled=True).findings
+    assert finding.message.startswith(
+        "This reshape of [12,5,512] to [10,6,512] joins dimension 0, which is sharded 4 ways over "
+        "data, to what follows as 10 x 6, and 10 does not divide into 4. "
+    )
+
+
+@pytest.mark.compiles
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
